@@ -1,0 +1,21 @@
+"""Host threads under control: one runs at a time, and it switches only where it blocks."""
+
+from redgreen.threads.agent import Deadlock
+from redgreen.threads.baton import Chooser, FirstCome
+from redgreen.threads.control import Control, active, current_agent
+from redgreen.threads.order import Listener, Moment
+from redgreen.threads.outside import outside
+from redgreen.threads.watchdog import Watchdog
+
+__all__ = [
+    "Chooser",
+    "Control",
+    "Deadlock",
+    "FirstCome",
+    "Listener",
+    "Moment",
+    "Watchdog",
+    "active",
+    "current_agent",
+    "outside",
+]
