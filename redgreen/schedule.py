@@ -2,6 +2,22 @@
 
 A schedule is a policy for the device, refined by explicit orders between steps and by answers to
 choices. Steps are named by label, so that a schedule survives small edits of the program.
+
+What a backend does with it:
+
+* After every host step (each enqueue is one) the policy is asked which device steps execute now.
+  A device step can execute when it is at the head of its stream, what it waits for has executed,
+  and every Order that names it as ``second`` has seen its ``first``.
+* A host step that waits executes what it waits for and what that needs, no more, oldest first.
+  What that needs includes the ``first`` of an Order, if it has been issued.
+* A host step that is the ``second`` of an Order executes its ``first`` before itself, if issued.
+* An Order is *broken*, reported in ``Run.broken`` and from then on ignored, only when the host is
+  blocked and cannot go on otherwise: its ``first`` has not been issued, or lies behind ``second``.
+  An Order whose ``second`` never comes is not broken; nothing was held.
+* A choice is answered truthfully: has what it asks about executed? An answer in ``choices`` decides
+  before that: *yes* executes it first; *no* is kept only if it has not executed yet (the explorer
+  adds an Order that holds it until the choice). Fruitless polls end after a few, by progress.
+* When the subject is done the rest executes, so that ``Trace.execution`` has every step.
 """
 
 from __future__ import annotations

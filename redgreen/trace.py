@@ -15,6 +15,17 @@ Everything that orders two agents is written with two primitives, so that the or
 ``wait_stream`` is a PUBLISH under a fresh key and an ACQUIRE, both carried by the same edge.
 DRAIN makes a host agent come after everything issued so far to the ``targets`` (stream and device
 synchronize, blocking copies).
+
+A blocking copy to the host (``.item()``, a returned output) is a copy into a host memory of its
+own, a DRAIN without edges, and the host's read of that memory.
+
+CHOICE asks how far the device is, and names what it looked at: the latest PUBLISH under ``key``
+(event query, the marker of a freed block) or everything issued to the ``targets`` (stream query).
+Taken, it is an ACQUIRE as well. Where the order decides the answer it is no choice.
+
+A free first publishes its markers, one per ``record_stream``-ed stream (PUBLISH steps whose
+``allocation`` is the lifetime that ends and whose ``edges`` are the record_stream calls), then the
+FREE step. The allocation that takes the block asks one CHOICE per marker, ``allocation`` set again.
 """
 
 from __future__ import annotations
@@ -120,7 +131,7 @@ class Step:
     targets: tuple[int, ...] = ()  # DRAIN: agents
     edges: tuple[int, ...] = ()  # indices in Trace.edges
     taken: bool = False  # CHOICE: which way it went (query true, block reused)
-    allocation: int = -1  # FREE: which one died
+    allocation: int = -1  # FREE, its markers, CHOICE of a reuse: which one died
 
 
 @dataclass(frozen=True, slots=True)

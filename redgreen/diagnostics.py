@@ -1,0 +1,91 @@
+"""What is no verdict but worth knowing: shapes of synchronization that look wrong, or that only
+happen to work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .describe import conflict_name, place, step_name
+from .edges import path
+from .lifetimes import latent_frees
+from .races import Analysis
+from .trace import Kind, Trace
+from .verdict import Diagnostic
+
+MAX_INCIDENTAL = 20
+MAX_LOOKED_AT = 400
+
+
+def at(trace: Trace, site: int, kind: str, message: str) -> Diagnostic:
+    where = trace.sites[site]
+    return Diagnostic(kind, where.file, where.line, message)
+
+
+def from_trace(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
+    """All that a trace shows by itself, each once."""
+    for note in trace.notes:
+        yield at(trace, note.site, note.kind, note.message)
+    for escape in trace.escapes:
+        yield Diagnostic("escaped", "", 0, f"host accesses to {escape} are not seen; "
+                         "the verdict assumes that they are ordered")
+    yield from _latent(trace)
+    yield from _unawaited(trace)
+    yield from _incidental(trace, found)
+
+
+def unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    return tuple(dict.fromkeys(diagnostics))
+
+
+def _latent(trace: Trace) -> Iterator[Diagnostic]:
+    for latent in latent_frees(trace):
+        free = trace.steps[latent.free]
+        allocation = trace.allocations[free.allocation]
+        kind = "pinned" if allocation.pinned else "device"
+        born = place(trace.sites[allocation.site])
+        yield at(trace, free.site, "latent-use-after-free",
+                 f"{kind} {allocation.size} B allocated at {born} is freed while "
+                 f"{step_name(trace, latent.use)} may still use it")
+
+
+def _unawaited(trace: Trace) -> Iterator[Diagnostic]:
+    """Record sites none of whose records anything looked at."""
+    latest: dict[object, int] = {}
+    awaited: set[int] = set()
+    records: dict[int, int] = {}  # site -> edge
+    for step in trace.steps:
+        if step.kind is Kind.PUBLISH:
+            latest[step.key] = step.site
+            for edge in step.edges:
+                if trace.edges[edge].kind == "record":
+                    records[step.site] = edge
+        elif step.kind in (Kind.ACQUIRE, Kind.CHOICE) and step.key in latest:
+            awaited.add(latest[step.key])
+    for site in records:
+        if site not in awaited:
+            yield at(trace, site, "event-without-waiter", "nothing waits for this record")
+
+
+def _incidental(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
+    """Conflicts that only an implicit host sync orders which is there for other data."""
+    if not any(step.kind is Kind.DRAIN and not step.edges for step in trace.steps):
+        return
+    seen: set[tuple[int, int, int]] = set()
+    conflicts = sorted(found.ordered(), key=lambda c: c.second - c.first)[:MAX_LOOKED_AT]
+    for conflict in conflicts:
+        way = path(trace, conflict.first, conflict.second) or ()
+        drains = [i for i in way if trace.steps[i].kind is Kind.DRAIN and not trace.steps[i].edges]
+        if not drains:
+            continue
+        sync, second = trace.steps[drains[0]], trace.steps[conflict.second]
+        key = (sync.site, trace.steps[conflict.first].site, second.site)
+        if key in seen or sync.site == second.site:
+            continue
+        if path(trace, conflict.first, conflict.second, drains=False) is None:
+            seen.add(key)
+            yield at(trace, sync.site, "incidental-order",
+                     f"only this implicit sync orders {conflict_name(trace, conflict)}")
+        if len(seen) >= MAX_INCIDENTAL:
+            return
+
+

@@ -1,0 +1,263 @@
+"""The search over schedules of one program (a subject with some faults).
+
+Two executions are equivalent when they order every conflicting pair alike. What the order decides
+is always alike, so a *class* is the way in which an execution decided its races, and its choices.
+From one run of a class, its neighbours are reached by reversing one race that no other order
+implies (an *immediate* one) and keeping the others, or by answering one choice the other way; every
+class is connected with every other by such steps, since any two linear orders are connected by
+swaps of adjacent steps. Each run's own trace says what can be reversed next, so programs whose
+control flow depends on the order are followed into their branches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .faults import Fault
+from .lifetimes import latent_frees
+from .order import bound, predecessors
+from .races import Conflict, analyse
+from .run import Outcome, Run, Runner
+from .schedule import Order, Policy, Schedule
+from .trace import Kind, Step, Trace
+
+Stop = Callable[[Outcome], bool]
+Choices = tuple[tuple[str, bool], ...]
+Pair = tuple[int, int]  # step indices, as executed
+Class = tuple[frozenset[tuple[str, str]], Choices]
+
+RANDOM_SEEDS = (1, 2, 3)
+MAX_STREAMS = 8  # first and last are demonstrated for that many
+
+
+class Abandoned(Exception):
+    """A run gave no outcome of the program at all (time-out, stuck)."""
+
+
+@dataclass(slots=True)
+class Search:
+    """Runs and their outcomes. ``budget`` bounds the number of runs."""
+
+    runner: Runner
+    faults: frozenset[Fault]
+    budget: int
+    step_limit: int
+    spent: int = 0
+    complete: bool = False
+    gap: str = ""  # why the search is not complete
+    outcomes: dict[Outcome, Schedule] = field(default_factory=dict)
+    hits: int = 0
+    variants: dict[Choices, Run] = field(default_factory=dict)  # one run for each list of answers
+
+    def add(self, run: Run) -> None:
+        """Take the result of a run, whoever asked for it."""
+        if run.outcome.status in ("timeout", "stuck"):
+            raise Abandoned(f"{run.outcome.status} under {run.schedule}: {run.outcome.detail}")
+        self.outcomes.setdefault(run.outcome, run.schedule)
+        self.variants.setdefault(choices(run.trace), run)
+        self.hits = max(self.hits, *(run.hits.get(f, 0) for f in self.faults), 0)
+
+    def run(self, schedule: Schedule) -> Run | None:
+        """Run once more; None if the budget is spent."""
+        if self.spent >= self.budget:
+            self.gap = f"the bound of {self.budget} runs was hit"
+            return None
+        self.spent += 1
+        run = self.runner.run(schedule, self.faults, self.step_limit)
+        self.add(run)
+        return run
+
+    def any(self, schedules: Iterable[Schedule], stop: Stop) -> Run | None:
+        """The first of the runs whose outcome is what we look for."""
+        for schedule in schedules:
+            run = self.run(schedule)
+            if run is None:
+                return None
+            if stop(run.outcome):
+                return run
+        return None
+
+    def exhaust(self, start: Run, stop: Stop = lambda _: False) -> Run | None:
+        """One run of every class, or until an outcome is what we look for."""
+        queue, known = deque([start]), {decided(start)}
+        tried: set[tuple[tuple[Order, ...], Choices]] = set()
+        self.complete, self.gap = False, ""
+        while queue:
+            for schedule, expected in neighbours(queue.popleft(), self):
+                if expected in known or (schedule.orders, schedule.choices) in tried:
+                    continue
+                tried.add((schedule.orders, schedule.choices))
+                run = self.run(schedule)
+                if run is None:
+                    return None
+                if stop(run.outcome):
+                    return run
+                if expected is not None and schedule.orders[0] in run.broken:
+                    self.gap = f"an order could not be kept: {schedule}"
+                reached = decided(run)
+                if reached not in known:
+                    known.add(reached)
+                    queue.append(run)
+        self.complete = not self.gap
+        return None
+
+
+def choices(trace: Trace) -> Choices:
+    return tuple((s.label, s.taken) for s in trace.steps if s.kind is Kind.CHOICE)
+
+
+def holds(trace: Trace, conflicts: Iterable[Conflict]) -> Iterator[Schedule]:
+    """Schedules that reverse a conflict: first eagerly, then with everything else late."""
+    answers = choices(trace)
+    for conflict in conflicts:
+        first, second = trace.steps[conflict.first], trace.steps[conflict.second]
+        for policy in ("serial", "lazy"):
+            yield Schedule(policy, orders=(Order(second.label, first.label),), choices=answers)
+        yield Schedule("lazy", orders=(Order(second.label, first.label),))
+
+
+def demonstrations(trace: Trace) -> Iterator[Schedule]:
+    """Schedules as different from serial as they get."""
+    yield Schedule("lazy")
+    streams = [agent.name for agent in trace.agents if not agent.host][:MAX_STREAMS]
+    if len(streams) > 1:
+        for stream in streams:
+            policies: tuple[Policy, ...] = ("first", "last")
+            for policy in policies:
+                yield Schedule(policy, stream=stream)
+    for seed in RANDOM_SEEDS:
+        yield Schedule("random", seed=seed)
+
+
+def spread(trace: Trace, conflicts: Sequence[Conflict], limit: int = 3) -> list[Conflict]:
+    """A few of each kind of conflict (pair of sites): the first, the last and some in between."""
+    groups: dict[tuple[int, int, str], list[Conflict]] = {}
+    for conflict in conflicts:
+        sites = trace.steps[conflict.first].site, trace.steps[conflict.second].site
+        groups.setdefault((*sites, conflict.hazard), []).append(conflict)
+    chosen = []
+    for rank in range(limit):  # one of each kind before the second of any
+        for group in groups.values():
+            if rank < len(group):
+                chosen.append(group[rank * (len(group) - 1) // max(min(limit, len(group)) - 1, 1)])
+    return chosen
+
+
+def decided(run: Run) -> Class:
+    """The class of a run: how it decided its races and choices."""
+    found = analyse(run.trace, every=True)
+    steps = run.trace.steps
+    pairs = _executed(run.trace, found.races)
+    return frozenset((steps[a].label, steps[b].label) for a, b in pairs), choices(run.trace)
+
+
+def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
+    """Schedules of the classes next to a run's, with the class where it can be foretold."""
+    trace = run.trace
+    found = analyse(trace, every=True)
+    if found.truncated:
+        search.gap = "too many racing pairs"
+    graph = _Graph(trace, _executed(trace, found.races))
+    answers = choices(trace)
+    labels = {pair: _order(trace, pair) for pair in graph.pairs}
+    everything = frozenset((o.first, o.second) for o in labels.values())
+    result: list[tuple[Schedule, Class | None]] = []
+    for pair in graph.pairs:
+        if graph.immediate(pair):
+            flip = _order(trace, (pair[1], pair[0]))
+            kept = tuple(labels[other] for other in graph.pairs if other != pair)
+            was = labels[pair]
+            expected = (everything - {(was.first, was.second)}) | {(flip.first, flip.second)}
+            result.append((Schedule(orders=(flip, *kept), choices=answers), (expected, answers)))
+    # Where every free is safe, whoever takes a block is ordered behind its last use: without
+    # races the allocator's choices decide places only, and no byte.
+    reuse_matters = bool(found.races) or bool(latent_frees(trace))
+    for step in trace.steps:
+        if step.kind is Kind.CHOICE and (step.allocation < 0 or reuse_matters):
+            result += [(schedule, None) for schedule in _other_answer(trace, graph, step)]
+    return result
+
+
+def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedule]:
+    asked = _asked(trace, choice)
+    open_ = [step for step in asked if not graph.implied(step, choice.index, asked)]
+    if not open_:
+        return  # the order decides the answer
+    answers = tuple((s.label, s.taken) for s in trace.steps[: choice.index]
+                    if s.kind is Kind.CHOICE)
+    here = graph.position[choice.index]
+    pairs = [p for p in graph.pairs if max(graph.position[p[0]], graph.position[p[1]]) < here]
+    if not choice.taken:
+        orders = tuple(_order(trace, pair) for pair in pairs)
+        yield Schedule(orders=orders, choices=(*answers, (choice.label, True)))
+        return
+    for step in open_:
+        late = graph.descendants(step)
+        kept = [p for p in pairs if not late.intersection(p)]
+        orders = (_order(trace, (choice.index, step)), *(_order(trace, pair) for pair in kept))
+        yield Schedule(orders=orders, choices=(*answers, (choice.label, False)))
+
+
+def _asked(trace: Trace, choice: Step) -> list[int]:
+    """The steps whose completion a choice asks about."""
+    if choice.key is not None:
+        record = bound(trace, choice)
+        return [] if record is None else [record.index]
+    last = {step.agent: step.index for step in trace.steps[: choice.index]}
+    return [last[target] for target in choice.targets if target in last]
+
+
+def _executed(trace: Trace, races: Iterable[Conflict]) -> list[Pair]:
+    position = _positions(trace)
+    return sorted({(r.first, r.second) if position[r.first] < position[r.second]
+                   else (r.second, r.first) for r in races})
+
+
+def _positions(trace: Trace) -> list[int]:
+    """When each step executed; what never did counts as last, in issue order."""
+    position = [len(trace.steps) + i for i in range(len(trace.steps))]
+    for place, index in enumerate(trace.execution):
+        position[index] = place
+    return position
+
+
+def _order(trace: Trace, pair: Pair) -> Order:
+    return Order(trace.steps[pair[0]].label, trace.steps[pair[1]].label)
+
+
+class _Graph:
+    """What came before what in one execution: the order, and the races as they were decided."""
+
+    def __init__(self, trace: Trace, pairs: list[Pair]) -> None:
+        self.pairs = pairs
+        self.position = _positions(trace)
+        self._before = [set(found) for found in predecessors(trace)]
+        for first, second in pairs:
+            self._before[second].add(first)
+
+    def immediate(self, pair: Pair) -> bool:
+        """Does nothing but the race itself put the first before the second?"""
+        return not self.implied(*pair, [pair[0]])
+
+    def implied(self, first: int, second: int, without: Iterable[int]) -> bool:
+        """Does first come before second by another way than directly from ``without``?"""
+        stack = [step for step in self._before[second] if step not in set(without)]
+        seen: set[int] = set()
+        while stack:
+            step = stack.pop()
+            if step == first:
+                return True
+            if step not in seen and self.position[step] > self.position[first]:
+                seen.add(step)
+                stack.extend(self._before[step])
+        return False
+
+    def descendants(self, first: int) -> set[int]:
+        """``first`` and all that came after it because of it."""
+        found = {first}
+        for step in sorted(range(len(self._before)), key=self.position.__getitem__):
+            if not found.isdisjoint(self._before[step]):
+                found.add(step)
+        return found

@@ -1,0 +1,155 @@
+"""What taking edges out does: the base to compare with, and the judgement of a set of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+from .explore import Abandoned, Choices, Search, demonstrations, holds, spread
+from .faults import Fault
+from .races import Analysis, Conflict, analyse
+from .run import Outcome, Run, Runner
+from .schedule import LAZY, SERIAL, Schedule
+from .trace import EdgeSite, Trace
+
+MAX_VARIANTS = 8  # traces (by the answers to choices) that edges are taken out of
+
+
+@dataclass(slots=True)
+class Base:
+    """The program as written: its outcomes, and a trace for each way its choices went."""
+
+    runner: Runner
+    serial: Run
+    search: Search
+    budget: int
+    step_limit: int
+    analyses: dict[Choices, Analysis] = field(default_factory=dict)
+
+    @property
+    def racy(self) -> bool:
+        return any(found.races for found in self.analyses.values())
+
+    def variants(self) -> list[tuple[Choices, Run]]:
+        return list(self.search.variants.items())[:MAX_VARIANTS]
+
+    def analyse(self) -> None:
+        """Look at the races of each variant."""
+        for key, run in self.variants():
+            if key not in self.analyses:
+                found = analyse(run.trace)
+                self.analyses[key] = analyse(run.trace, every=True) if found.races else found
+
+    def is_new(self, outcome: Outcome) -> bool:
+        return outcome not in self.search.outcomes
+
+
+@dataclass(slots=True)
+class Lost:
+    """The conflicts of one variant that are decided otherwise without the edges."""
+
+    trace: Trace
+    conflicts: list[Conflict]
+    gained: bool = False  # a re-bound wait can also order what was a race
+
+
+@dataclass(slots=True)
+class Judgement:
+    """Does taking the edges out change the set of outcomes? None: a bound was hit."""
+
+    changed: bool | None
+    reason: str = ""
+    explored: int = 0
+    hits: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    witness: Schedule | None = None
+    faults: frozenset[Fault] = frozenset()
+
+
+def indices(trace: Trace, edges: Iterable[EdgeSite]) -> frozenset[int]:
+    wanted = set(edges)
+    return frozenset(i for i, edge in enumerate(trace.edges) if edge in wanted)
+
+
+def lost_orders(base: Base, edges: frozenset[EdgeSite]) -> list[Lost]:
+    """What the order says about a fault, before anything is run."""
+    result = []
+    for key, run in base.variants():
+        gone = indices(run.trace, edges)
+        if not gone:
+            continue
+        before = base.analyses[key]
+        after = analyse(run.trace, gone, every=bool(before.races))
+        known = {(c.first, c.second, c.memory) for c in before.races}
+        left = {(c.first, c.second, c.memory) for c in after.races}
+        conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
+        if conflicts or known - left:
+            result.append(Lost(run.trace, conflicts, bool(known - left)))
+    return result
+
+
+def judge(base: Base, edges: frozenset[EdgeSite]) -> Judgement:
+    """Take the edges out and compare: by the order alone where it suffices, else by runs."""
+    faults = frozenset(Fault("drop", edge) for edge in edges)
+    search = Search(base.runner, faults, base.budget, base.step_limit)
+    lost = lost_orders(base, edges)
+    verdict = Judgement(None, lost=lost, faults=faults)
+    try:
+        _decide(base, search, verdict)
+    except Abandoned as abandoned:
+        verdict.changed, verdict.reason = None, str(abandoned)
+    verdict.explored, verdict.hits = search.spent, search.hits
+    return verdict
+
+
+def _decide(base: Base, search: Search, verdict: Judgement) -> None:
+    if not verdict.lost and not _unforeseen(base, search, verdict):
+        return
+    if not base.search.complete:
+        verdict.reason = f"the base outcomes are not all known: {base.search.gap}"
+        return
+    start = search.run(SERIAL)
+    if start is None:
+        verdict.reason = search.gap
+        return
+    schedules = chain(_directed(verdict.lost), demonstrations(start.trace))
+    run = start if base.is_new(start.outcome) else search.any(schedules, base.is_new)
+    if run is None:
+        run = search.exhaust(start, base.is_new)
+    if run is not None:
+        verdict.changed, verdict.witness = True, run.schedule
+        return
+    if not search.complete:
+        verdict.reason = search.gap
+        return
+    vanished = set(base.search.outcomes) - set(search.outcomes)
+    verdict.changed = bool(vanished)
+    if vanished:
+        verdict.reason = f"{len(vanished)} of the base outcomes can no longer occur"
+    else:
+        verdict.reason = "order is lost, but every schedule gives the same bytes"
+
+
+def _unforeseen(base: Base, search: Search, verdict: Judgement) -> bool:
+    """The order says that nothing changes. Confirm it by one run, whose own trace may know more
+    (a dropped record_stream can give a block to somebody else). True: search on.
+    """
+    run = search.run(LAZY)
+    verdict.changed = False
+    if run is None:
+        return False
+    if base.is_new(run.outcome) and base.search.complete:
+        verdict.changed, verdict.witness = True, run.schedule
+        verdict.reason = "the recorded order does not explain the difference"
+        return False
+    races = [] if base.racy else analyse(run.trace).races
+    if races:
+        verdict.changed = None
+        verdict.lost = [Lost(run.trace, races)]
+    return bool(races)
+
+
+def _directed(lost: list[Lost]) -> Iterable[Schedule]:
+    for part in lost:
+        yield from holds(part.trace, spread(part.trace, part.conflicts))

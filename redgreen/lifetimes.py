@@ -1,0 +1,46 @@
+"""Frees that would race if anything were allocated after them.
+
+A freed block may be taken at once by the next allocation of its allocating stream. That is safe if
+every use of the block comes before whatever that stream does next, or before a marker that the
+allocator waits for (``record_stream``). Otherwise the program is right only as long as nobody takes
+the block: a latent use-after-free.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
+
+from .order import NOTHING, clocks
+from .trace import Kind, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class LatentFree:
+    """A free, and the last use of the block that nothing orders before its reuse."""
+
+    free: int  # step indices
+    use: int
+
+
+def latent_frees(trace: Trace, suppressed: Set[int] = NOTHING) -> list[LatentFree]:
+    """All of a trace's, in issue order."""
+    uses: defaultdict[int, dict[int, int]] = defaultdict(dict)  # lifetime -> agent -> last use
+    markers: defaultdict[int, list[list[int]]] = defaultdict(list)
+    latest: dict[int, list[int]] = {}  # each agent's clock; the lists are live
+    found = []
+    for step, clock in clocks(trace, suppressed):
+        latest[step.agent] = clock
+        for access in step.accesses:
+            uses[access.lifetime][step.agent] = step.index
+        if step.kind is Kind.PUBLISH and step.allocation >= 0:
+            markers[step.allocation].append(clock.copy())
+        if step.kind is Kind.FREE:
+            known = markers.pop(step.allocation, [])
+            taker = trace.allocations[step.allocation].stream
+            known += [latest[agent] for agent in (step.agent, taker) if agent in latest]
+            for agent, use in uses.pop(step.allocation, {}).items():
+                if not any(clock[agent] > use for clock in known):
+                    found.append(LatentFree(step.index, use))
+    return found
