@@ -2,6 +2,7 @@
 
 from redgreen.threads.agent import Deadlock
 from redgreen.threads.baton import Chooser, FirstCome
+from redgreen.threads.bindings import survey
 from redgreen.threads.control import Control, active, current_agent
 from redgreen.threads.order import Listener, Moment
 from redgreen.threads.outside import outside
@@ -18,4 +19,5 @@ __all__ = [
     "active",
     "current_agent",
     "outside",
+    "survey",
 ]

@@ -76,6 +76,15 @@ class _Here(_thread._local):
 _here = _Here()
 
 
+class _Installed:
+    """Which baton the process has; here because locks, which control imports, ask for it."""
+
+    baton: Baton | None = None
+
+
+installed = _Installed()
+
+
 def enter(agent: Agent | None) -> None:
     """This thread is ``agent`` from now on."""
     _here.agent = agent

@@ -12,7 +12,6 @@ Who runs next, in this order:
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,7 +19,8 @@ from typing import Protocol
 from redgreen.threads.agent import Agent, Deadlock, Due, Unwound, Wake
 from redgreen.threads.clock import Clock
 from redgreen.threads.order import Order
-from redgreen.threads.originals import allocate_lock, get_ident
+from redgreen.threads.originals import get_ident
+from redgreen.threads.section import Section
 from redgreen.threads.stacks import describe
 
 # A thread that operates on locks this often without ever blocking is taken to poll for something:
@@ -41,30 +41,6 @@ class FirstCome:
         return runnable[0]
 
 
-class _Section:
-    """Mutual exclusion for the baton's tables.
-
-    Only the running thread and threads from outside come here, briefly. The collector is off
-    meanwhile: a finalizer that uses a lock would come here again, in the same thread, and hang.
-    """
-
-    def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._collect = False
-
-    def __enter__(self) -> None:
-        collect = gc.isenabled()
-        gc.disable()
-        self._lock.acquire()
-        self._collect = collect
-
-    def __exit__(self, *error: object) -> None:
-        collect = self._collect
-        self._lock.release()
-        if collect:
-            gc.enable()
-
-
 class Baton:
     def __init__(self, order: Order, chooser: Chooser) -> None:
         self.order = order
@@ -76,7 +52,7 @@ class Baton:
         self.guests: set[int] = set()  # idents of uncontrolled threads that use our locks
         self.private: set[int] = set()  # idents of redgreen's own threads
         self._chooser = chooser
-        self._section = _Section()
+        self._section = Section()
         self._runnable: list[Agent] = []
         self._returned: list[Agent] = []
         self.running: Agent | None = self.add("main")
@@ -191,6 +167,12 @@ class Baton:
         ident = get_ident()
         if ident not in self.guests and all(agent.ident != ident for agent in self.agents):
             self.guests.add(ident)
+
+    def freeze(self) -> None:
+        """The running thread keeps the baton for good, and uses real primitives from now on."""
+        with self._section:
+            if self.running is not None:
+                self.running.outside = True
 
     def stop(self) -> None:
         """End control: every parked thread goes on by itself, with the real primitives."""

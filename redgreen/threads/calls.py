@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redgreen.threads import originals
 from redgreen.threads.agent import Agent, Wake, current, enter
 from redgreen.threads.locks import Lock
+from redgreen.threads.outside import outside
 
 if TYPE_CHECKING:
     from redgreen.threads.control import Control
@@ -117,13 +118,19 @@ def start(thread: threading.Thread) -> None:
 def join(thread: threading.Thread, timeout: float | None = None) -> None:
     agent = current()
     other: Agent | None = getattr(thread, "_redgreen_agent", None)
-    if agent is None or other is agent or other is None or other.baton is not agent.baton:
+    if agent is None or other is agent:
         thread_join(thread, timeout)
+        return
+    if other is None or other.baton is not agent.baton:
+        with outside():  # a thread from before control
+            thread_join(thread, timeout)
         return
     baton = agent.baton
     baton.tick(agent)
     due = None if timeout is None else baton.clock.due(timeout)
     while not other.finished:
+        if timeout is not None and timeout <= 0:
+            return
         why = baton.block(agent, other.joiners, due, f"joins thread {other.id} {other.name!r}")
         if why is Wake.FREED:
             thread_join(thread, None if due is None else baton.clock.left(due))

@@ -3,7 +3,7 @@
     with Control(listener=trace) as control:
         control.on_thread(prepare)
         output = subject()
-        left = control.alive()   # threads that still live: they take no further step
+        control.freeze()         # threads that still live take no further step
         ...                      # hand the output over, in a forked child: os._exit
     # every remaining thread goes on uncontrolled, with real locks and real time
 
@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 
 from redgreen.threads import install
-from redgreen.threads.agent import Agent, Deadlock, current_or_outside, enter
+from redgreen.threads.agent import Agent, Deadlock, current_or_outside, enter, installed
 from redgreen.threads.baton import Baton, Chooser, FirstCome
 from redgreen.threads.order import Listener, Order, Silent
 from redgreen.threads.originals import get_ident
@@ -41,6 +41,7 @@ class Control:
         self.baton.agents[0].ident = get_ident()
         enter(self.baton.agents[0])
         _active = self
+        installed.baton = self.baton
         try:
             self._patches.apply()
         except BaseException:
@@ -52,7 +53,7 @@ class Control:
         global _active
         self.baton.stop()
         self._patches.undo()
-        _active = None
+        _active = installed.baton = None
         enter(None)
 
     def on_thread(self, hook: Callable[[], None]) -> None:
@@ -66,6 +67,14 @@ class Control:
             self._order.step(agent.id)
             if not agent.outside:
                 self.baton.tick(agent)
+
+    def freeze(self) -> None:
+        """The subject has returned: the other threads stay where they are until control ends.
+
+        Call it in the main thread; whatever it does next (writing the outcome to a pipe) lets
+        nobody else run.
+        """
+        self.baton.freeze()
 
     def alive(self) -> list[str]:
         """Names of the threads that have not ended; the main thread is not among them."""
@@ -101,7 +110,7 @@ def _after_fork() -> None:
     global _active
     if _active is not None:
         _active.baton.live = False
-        _active = None
+        _active = installed.baton = None
         enter(None)
 
 

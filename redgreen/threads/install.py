@@ -13,14 +13,10 @@ import itertools
 import multiprocessing.connection
 import multiprocessing.synchronize
 import queue
-import sys
 import threading
-import time
-from collections.abc import Iterator
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from redgreen.threads import calls, originals
+from redgreen.threads import bindings, calls, originals
 from redgreen.threads.agent import current
 from redgreen.threads.locks import Lock, RLock
 from redgreen.threads.outside import METHODS, around, semaphore_methods
@@ -28,51 +24,45 @@ from redgreen.threads.outside import METHODS, around, semaphore_methods
 if TYPE_CHECKING:
     from redgreen.threads.control import Control
 
-_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
-# Import locks and threading's own registers stay real: they are held for a moment, and never by a
-# thread that blocks. The package's own names must stay original.
-_KEEP_MODULES = ("_thread", "_frozen_importlib", "importlib._bootstrap", "_queue")
-_KEEP_NAMES = frozenset({"LockType", "_LockType"})
 _ABSENT = object()
 
 
 class Patches:
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._exchange: dict[int, tuple[Any, Any]] = {}  # id of the old one -> old, new
+        self._back: dict[int, Any] = {}  # id of a replacement -> the original
         self._attributes: list[tuple[Any, str, Any]] = []
-        self._adopted: list[tuple[Any, str, Any]] = []
+        self._adopted: list[tuple[dict[str, Any], str, Any]] = []
 
     def apply(self) -> None:
         control = self._control
         starter = calls.start_new_thread(control)
-        self._replace(originals.allocate_lock, Lock)
-        if isinstance(threading.Lock, type):  # 3.13: the type itself is the factory
-            self._replace(threading.Lock, Lock)
-        self._replace(originals.start_new_thread, starter)
-        self._replace(originals.sleep, calls.sleep)
-        self._replace(queue.SimpleQueue, calls.SimpleQueue)
-        wait = multiprocessing.connection.wait
-        self._replace(wait, around(wait))
-        for name in _CLOCKS:
-            self._replace(getattr(time, name), calls.clock(control, name))
-        _swap_names(self._exchange)
+        new: dict[str, Any] = {
+            "allocate_lock": Lock,
+            "Lock": Lock,
+            "start_new_thread": starter,
+            "sleep": calls.sleep,
+            "SimpleQueue": calls.SimpleQueue,
+            "wait": around(multiprocessing.connection.wait),
+            **{name: calls.clock(control, name) for name in bindings.CLOCKS},
+        }
+        bindings.survey()
+        for name, old in bindings.ORIGINALS.items():
+            self._back[id(new[name])] = old
+        bindings.exchange({id(old): new[name] for name, old in bindings.ORIGINALS.items()})
         self._set_attributes(starter)
         self._adopt()
 
     def undo(self) -> None:
-        for owner, name, old in reversed(self._adopted + self._attributes):
+        for names, name, old in reversed(self._adopted):
+            names[name] = old
+        for owner, name, old in reversed(self._attributes):
             if old is _ABSENT:
                 delattr(owner, name)
             else:
                 setattr(owner, name, old)
-        self._attributes.clear()
-        self._adopted.clear()
-        # Look again instead of remembering: modules imported meanwhile bound the new names.
-        _swap_names({id(new): (new, old) for old, new in self._exchange.values()})
-
-    def _replace(self, old: Any, new: Any) -> None:
-        self._exchange[id(old)] = (old, new)
+        bindings.exchange(self._back)
+        bindings.exchange_in_new(self._back)  # modules imported meanwhile bound the new ones
 
     def _set(self, owner: Any, name: str, new: Any) -> None:
         self._attributes.append((owner, name, vars(owner).get(name, _ABSENT)))
@@ -128,63 +118,30 @@ class Patches:
     def _adopt(self) -> None:
         """Wrap the locks that modules made when they were imported."""
         wrappers: dict[int, Lock] = {}
-        for module in _modules():
-            if module is threading:
-                continue
-            for name, value in list(_names(module).items()):
-                if type(value) in (originals.LockType, originals.RLockType):
-                    self._adopted.append((module, name, value))
-                    setattr(module, name, _wrap(value, wrappers))
-                elif issubclass(type(value), _HOLDERS):
-                    self._adopt_inside(value, wrappers)
+        for names, key, value in bindings.objects():
+            if type(value) in bindings.LOCKS:
+                self._rebind(names, key, _wrap(value, wrappers))
+            else:
+                self._adopt_inside(value, wrappers)
 
     def _adopt_inside(self, holder: Any, wrappers: dict[int, Lock]) -> None:
-        for name, value in list(vars(holder).items()):
-            if type(value) in (originals.LockType, originals.RLockType):
-                self._adopted.append((holder, name, value))
-                setattr(holder, name, _wrap(value, wrappers))
+        names = vars(holder)
+        for key, value in list(names.items()):
+            if type(value) in bindings.LOCKS:
+                self._rebind(names, key, _wrap(value, wrappers))
             elif isinstance(value, threading.Condition):
                 self._adopt_inside(value, wrappers)
         if isinstance(holder, threading.Condition):  # it keeps its lock's methods, too
-            for name in ("acquire", "release", "_release_save", "_acquire_restore", "_is_owned"):
-                if name in vars(holder) and hasattr(holder._lock, name):  # type: ignore[attr-defined]
-                    self._adopted.append((holder, name, vars(holder)[name]))
-                    setattr(holder, name, getattr(holder._lock, name))  # type: ignore[attr-defined]
+            for key in ("acquire", "release", "_release_save", "_acquire_restore", "_is_owned"):
+                if key in names:
+                    self._rebind(names, key, getattr(names["_lock"], key))
 
-
-_HOLDERS = (
-    threading.Condition,
-    threading.Event,
-    threading.Semaphore,
-    threading.Barrier,
-    queue.Queue,
-)
+    def _rebind(self, names: dict[str, Any], key: str, value: Any) -> None:
+        self._adopted.append((names, key, names[key]))
+        names[key] = value
 
 
 def _wrap(real: Any, wrappers: dict[int, Lock]) -> Lock:
     if id(real) not in wrappers:
         wrappers[id(real)] = (RLock if type(real) is originals.RLockType else Lock)(real)
     return wrappers[id(real)]
-
-
-def _modules() -> Iterator[ModuleType]:
-    for name, module in list(sys.modules.items()):
-        mine = name.startswith("redgreen.threads")
-        if isinstance(module, ModuleType) and name not in _KEEP_MODULES and not mine:
-            yield module
-
-
-def _names(module: ModuleType) -> dict[str, Any]:
-    """The module's globals, without making a lazy module load itself."""
-    names: dict[str, Any] = object.__getattribute__(module, "__dict__")
-    return names
-
-
-def _swap_names(exchange: dict[int, tuple[Any, Any]]) -> None:
-    """Rebind every module global that is one of the old ones."""
-    for module in _modules():
-        names = _names(module)
-        for name, value in list(names.items()):
-            found = exchange.get(id(value))
-            if found is not None and name not in _KEEP_NAMES:
-                names[name] = found[1]

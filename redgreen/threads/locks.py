@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redgreen.threads import originals
-from redgreen.threads.agent import Agent, Wake, current, current_or_outside
+from redgreen.threads.agent import Agent, Wake, current, current_or_outside, installed
 from redgreen.threads.order import Moment
 
 
@@ -37,6 +37,8 @@ class Lock:
         if not taken and blocking:
             if timeout != -1:
                 _check_timeout(timeout)
+                if timeout == 0:
+                    return False
             taken = self._wait(agent, None if timeout == -1 else timeout)
         if taken:
             agent.baton.order.acquire(agent.id, self.released_at)
@@ -119,10 +121,5 @@ def _check_timeout(timeout: float) -> None:
 
 
 def _note_guest() -> None:
-    agent = current_or_outside()
-    if agent is None:
-        from redgreen.threads.control import active
-
-        control = active()
-        if control is not None:
-            control.baton.guest()
+    if installed.baton is not None and current_or_outside() is None:
+        installed.baton.guest()
