@@ -1,0 +1,66 @@
+"""Makes PrivateUse1 the identity that C++ gives device tensors. Once per process, not undone.
+
+PrivateUse1 is only a device type here: indexing, autograd and ``nn.Module.to`` need one that is
+not the CPU. Its stream hooks are not used. Factories with ``device="cuda"`` reach the CUDA key
+also on a CPU build; the two allocating operators are implemented for both keys, in every thread.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from . import copies, dispatch
+from .gpu import BACKEND, gpu
+from .methods import install_methods
+from .tensor import set_dispatch
+
+_libraries: list[torch.library.Library] = []
+
+
+def register() -> None:
+    """Registers the backend; later calls do nothing."""
+    if _libraries:
+        return
+    _setup_privateuseone_for_python_backend(BACKEND)
+    set_dispatch(dispatch.dispatch)
+    install_methods()
+    library = torch.library.Library("aten", "IMPL")
+    fallback = torch.library.Library("_", "IMPL")
+    _libraries.extend((library, fallback))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a CUDA build has kernels for the CUDA key already
+        for key in ("CUDA", "PrivateUse1"):
+            library.impl("empty.memory_format", _empty, key)
+            library.impl("empty_strided", _empty_strided, key)
+            library.impl("_copy_from", copies.copy_from, key)
+            library.impl("_local_scalar_dense", _scalar, key)
+        fallback.fallback(_fallback, "PrivateUse1")
+
+
+def _empty(size: Any, **options: Any) -> torch.Tensor:
+    return dispatch.dispatch(torch.ops.aten.empty.memory_format, (list(size),), _placed(options))  # type: ignore[no-any-return]
+
+
+def _empty_strided(size: Any, stride: Any, **options: Any) -> torch.Tensor:
+    return dispatch.dispatch(  # type: ignore[no-any-return]
+        torch.ops.aten.empty_strided.default, (list(size), list(stride)), _placed(options)
+    )
+
+
+def _placed(options: dict[str, Any]) -> dict[str, Any]:
+    options["device"] = torch.device(BACKEND, 0)
+    return options
+
+
+def _scalar(tensor: torch.Tensor) -> Any:
+    return dispatch.dispatch(torch.ops.aten._local_scalar_dense.default, (tensor,), {})
+
+
+def _fallback(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Operators that C++ sends to the backend with Python dispatch switched off."""
+    gpu()
+    return dispatch.dispatch(op, args, kwargs)

@@ -1,0 +1,547 @@
+"""What an operator on virtual tensors does: enqueue it, view at once, wait, or access host memory.
+
+`dispatch` is called below autograd for every operator with a device or pinned argument, in every
+thread. A plan is chosen once per operator:
+
+* composite: CompositeImplicit operators arrive whole under inference_mode; decompose them.
+* view: metadata only, at once, sharing the block.
+* special: copies, conversions, scalars, resizes and the like, registered by `special`.
+* device: everything else with a device argument. Output metadata come from the meta kernel,
+  cached; the kernel itself is work on the current stream and runs whenever the schedule says.
+* host: operators on pinned memory alone run at once and are host accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..trace import Access
+from . import access_rules
+from .gpu import BACKEND, GPU, gpu
+from .machine import Work
+from .random import Draw
+from .tensor import CUDA, DeviceTensor, Meta, PinnedTensor, VirtualTensor, device_tensor
+from .tensor import pinned_tensor
+
+aten = torch.ops.aten
+Plan = Callable[[GPU, Any, tuple[Any, ...], dict[str, Any]], Any]
+CPU = torch.device("cpu")
+_special: dict[Any, Plan] = {}
+_plans: dict[Any, Plan] = {}
+
+
+def special(*overloads: Any) -> Callable[[Plan], Plan]:
+    """Registers a plan for operators whose rule is their own."""
+
+    def register(plan: Plan) -> Plan:
+        _special.update(dict.fromkeys(overloads, plan))
+        return plan
+
+    return register
+
+
+def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    plan = _plans.get(func)
+    if plan is None:
+        plan = _plans[func] = _choose(func)
+    return plan(gpu(), func, args, kwargs)
+
+
+def _choose(func: Any) -> Plan:
+    plan = _special.get(func)
+    if plan is not None:
+        return plan
+    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(  # type: ignore[attr-defined]
+        func.name(), "CompositeImplicitAutograd"
+    )
+    if implicit and func.namespace == "aten":
+        return _composite
+    schema = func._schema
+    aliases = [a.alias_info for a in schema.arguments]
+    if not any(a is not None and a.is_write for a in aliases) and any(
+        r.alias_info is not None for r in schema.returns
+    ):
+        return _view
+    return _operator(func)
+
+
+def _composite(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    result = func.decompose(*args, **kwargs)
+    if result is NotImplemented:
+        plan = _plans[func] = _operator(func)
+        return plan(gpu, func, args, kwargs)
+    return result
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+def rewrap(real: Any, like: VirtualTensor) -> Any:
+    """Tensors over the bytes of ``like``'s block."""
+    if isinstance(real, torch.Tensor):
+        if isinstance(like, DeviceTensor):
+            return device_tensor(real, like.block)
+        return pinned_tensor(real, like.block)
+    if isinstance(real, (list, tuple)):
+        return type(real)(rewrap(r, like) for r in real)
+    return real
+
+
+def _view(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    like = next((a for a in args if isinstance(a, VirtualTensor)), None)
+    if like is None:  # a view of a plain tensor with a virtual index or the like
+        return func(*unwrap(args), **unwrap(kwargs))
+    return rewrap(func(*unwrap(args), **kwargs), like)
+
+
+# -- unwrapping ------------------------------------------------------------------------------------
+
+
+def unwrap(value: Any) -> Any:
+    """The real CPU tensors behind virtual ones, in nested lists, tuples and dicts."""
+    if isinstance(value, VirtualTensor):
+        return value.raw
+    if isinstance(value, tuple):
+        return tuple([unwrap(v) for v in value])
+    if isinstance(value, list):
+        return [unwrap(v) for v in value]
+    if isinstance(value, dict):
+        return {k: unwrap(v) for k, v in value.items()}
+    if isinstance(value, torch.device) and value.type in (BACKEND, "cuda"):
+        return CPU
+    return value
+
+
+def tensors(values: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
+    """All tensors among arguments, in order."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            tensors(value, found)
+    return found
+
+
+class internals:
+    """Runs redgreen's own tensor code: no autograd, no modes of the program, no autocast.
+
+    Everything real is done in inference mode: a real tensor that was made while the program was in
+    inference mode may then still be written after it left it.
+    """
+
+    __slots__ = ("_dispatch", "_inference")
+
+    def __enter__(self) -> None:
+        self._dispatch = torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
+        self._inference = torch._C._InferenceMode(True)  # type: ignore[attr-defined]
+        self._inference.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._inference.__exit__(None, None, None)
+        del self._dispatch
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+_metas: dict[Any, Any] = {}
+
+
+def _signature(values: Any) -> tuple[Any, ...]:
+    parts: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is DeviceTensor:
+            parts.append(value.meta)
+        elif isinstance(value, torch.Tensor):
+            parts.append((tuple(value.shape), value.stride(), value.dtype, 0))
+        elif kind is list or kind is tuple:
+            parts.append(_signature(value))
+        else:
+            parts.append((kind, value))  # 1, 1.0 and True are equal but promote differently
+    return tuple(parts)
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        meta = aten.empty_strided.default(
+            list(value.shape), list(value.stride()), dtype=value.dtype, device="meta"
+        )
+        return meta
+    if isinstance(value, (list, tuple)):
+        return type(value)([_to_meta(v) for v in value])
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    if isinstance(value, torch.Generator):
+        return None
+    return value
+
+
+def _to_sample(value: Any) -> Any:
+    """Stand-in CPU tensors for operators without a meta kernel: zeros of the same layout."""
+    if isinstance(value, torch.Tensor):
+        sample = aten.empty_strided.default(
+            list(value.shape), list(value.stride()), dtype=value.dtype
+        )
+        return aten.zero_.default(sample)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_to_sample(v) for v in value])
+    return unwrap(value)
+
+
+def _describe(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return (tuple(result.shape), result.stride(), result.dtype)
+    if isinstance(result, (list, tuple)):
+        return [_describe(r) for r in result]
+    return None if result is None else (result,)
+
+
+def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """(shape, strides, dtype) of every output, without running the kernel."""
+    key: Any = (func, _signature(args), _signature(kwargs.values()) if kwargs else ())
+    try:
+        return _metas[key]
+    except KeyError:
+        pass
+    except TypeError:  # an argument that cannot be hashed
+        key = None
+    with internals():
+        try:
+            result = func(
+                *_to_meta(args), **{k: _to_meta(v) for k, v in kwargs.items()}
+            )
+        except NotImplementedError:
+            result = func(
+                *_to_sample(args), **{k: _to_sample(v) for k, v in kwargs.items()}
+            )
+        metas = _describe(result)
+    if key is not None:
+        _metas[key] = metas
+    return metas
+
+
+# -- device operators ------------------------------------------------------------------------------
+
+
+def allocate(gpu: GPU, meta: Meta, site: int | None = None) -> DeviceTensor:
+    """A new device tensor on the current stream."""
+    shape, strides, dtype = meta
+    count = 1
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            count = 0
+            break
+        count += (size - 1) * stride
+    nbytes = count * dtype.itemsize
+    where = gpu.machine.sites.here() if site is None else site
+    block = gpu.heap().allocate(nbytes, gpu.current().agent, where)
+    flat = block.view(dtype, nbytes)
+    return device_tensor(torch._C._VariableFunctions.as_strided(flat, shape, strides), block, meta)
+
+
+def _allocate_all(gpu: GPU, metas: Any, site: int) -> Any:
+    if metas is None:
+        return None
+    if isinstance(metas, list):
+        return [_allocate_all(gpu, m, site) for m in metas]
+    if len(metas) == 1:
+        return metas[0]  # a number, not a tensor
+    return allocate(gpu, metas, site)
+
+
+def _storer(into: list[Any], variant: Any) -> Callable[[Any], None] | None:
+    """Puts results into their blocks; None where the operator can write there itself."""
+    if variant is not None:
+        return None
+
+    def store(results: Any) -> None:
+        for target, result in zip(into, results, strict=True):
+            if isinstance(target, torch.Tensor):
+                target.copy_(result)
+            elif isinstance(target, list):
+                for each, piece in zip(target, result, strict=True):
+                    each.copy_(piece)
+
+    return store
+
+
+def check_devices(name: str, found: Sequence[torch.Tensor]) -> None:
+    """A kernel takes device tensors and host scalars; CUDA's error for anything else."""
+    for t in found:
+        if not isinstance(t, DeviceTensor) and t.dim() > 0:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"cuda:0 and {t.device}! (when checking argument in method {name})"
+            )
+
+
+def _out_variant(func: Any) -> Any:
+    """The overload that writes into given tensors, if func has one with the same arguments."""
+    want = [(a.name, str(a.type)) for a in func._schema.arguments]
+    packet = func.overloadpacket
+    for name in packet.overloads():
+        candidate = getattr(packet, name)
+        rest = [(a.name, str(a.type)) for a in candidate._schema.arguments if not a.is_out]
+        outs = [a.name for a in candidate._schema.arguments if a.is_out]
+        if outs and rest == want and len(outs) == len(func._schema.returns):
+            return candidate, outs
+    return None
+
+
+def _operator(func: Any) -> Plan:
+    """The plan of an ordinary operator."""
+    schema = func._schema
+    written = [
+        (i, a.name)
+        for i, a in enumerate(schema.arguments)
+        if a.alias_info is not None and a.is_out is False and a.alias_info.is_write
+    ]
+    outs = [a.name for a in schema.arguments if a.is_out]
+    name = str(func)
+    tags = set(func.tags)
+    random = torch.Tag.nondeterministic_seeded in tags
+    dynamic = bool(tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+    rule = access_rules.find(func)
+    extra_writes = access_rules.UNDECLARED_WRITES.get(func, ())
+    overwrites = access_rules.overwrites(func)
+    variant = None if written or outs or random else _out_variant(func)
+
+    def plan(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = tensors(args, [])
+        if kwargs:
+            tensors(kwargs.values(), found)
+        if not any(isinstance(t, DeviceTensor) for t in found):
+            device = kwargs.get("device")
+            if device is None or device.type == "cpu":
+                return host_operator(gpu, func, args, kwargs, found)
+        elif "device" in kwargs and kwargs["device"] is not None:
+            if kwargs["device"].type == "cpu":  # new_zeros(device="cpu"), zeros_like(..., "cpu")
+                return func(*_to_sample(args), **kwargs)
+        args = access_rules.move_indices(func, args)
+        found = tensors(args, [])
+        if kwargs:
+            tensors(kwargs.values(), found)
+        if gpu.break_rule != 12:
+            check_devices(name, found)
+        if dynamic:
+            return _synchronous(gpu, func, args, kwargs, found)
+        if written or outs:
+            targets = [args[i] if i < len(args) else kwargs.get(n) for i, n in written]
+            targets += [kwargs[n] for n in outs if kwargs.get(n) is not None]
+            if outs:
+                _fit_outputs(func, args, kwargs, outs)
+            return _mutate(gpu, func, args, kwargs, found, targets)
+        return _compute(gpu, func, args, kwargs, found)
+
+    takes_generator = any(a.name == "generator" for a in schema.arguments)
+
+    def _run(real: tuple[Any, ...], named: dict[str, Any], draw: Draw | None) -> Any:
+        if draw is None:
+            return func(*real, **named)
+        if takes_generator:
+            return func(*real, **named, generator=draw.generator())
+        with draw.as_default():
+            return func(*real, **named)
+
+    def _prepare(
+        gpu: GPU, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], Draw | None]:
+        draw = None
+        if random:
+            kwargs = dict(kwargs)
+            draw = gpu.random.draw(kwargs.pop("generator", None))
+        return unwrap(args), unwrap(kwargs), draw
+
+    # The closures below must hold raw tensors only: a device tensor in a queue would keep its
+    # block alive after the program has dropped it, and hide every use after free.
+
+    def _mutate(
+        gpu: GPU, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor], targets: list[Any]
+    ) -> Any:
+        raw, named, draw = _prepare(gpu, args, kwargs)
+        flat = tensors(targets, [])
+        refine = rule(args, kwargs, found, flat) if rule is not None else None
+
+        def run(work: Work) -> None:
+            with internals():
+                if refine is not None:
+                    work.accesses = refine()
+                _run(raw, named, draw)
+
+        gpu.op(name, run, _accesses(found, flat, overwrites))
+        if not schema.returns:
+            return None
+        if len(schema.returns) == 1:
+            return targets[0]
+        return tuple(targets)
+
+    def _compute(gpu: GPU, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
+        metas = result_metas(func, args, kwargs)
+        results = _allocate_all(gpu, metas, gpu.machine.sites.here())
+        raw, named, draw = _prepare(gpu, args, kwargs)
+        several = isinstance(results, list)
+        flat = tensors(results if several else [results], [])
+        accesses = _accesses(found, [args[i] for i in extra_writes if args[i] is not None], False)
+        for t in flat:
+            accesses += t.access(False, True)  # type: ignore[attr-defined]
+        refine = rule(args, kwargs, found, flat) if rule is not None else None
+        into = unwrap(results) if several else [results.raw]
+        store = _storer(into, variant if len(flat) == len(into) else None)
+
+        def run(work: Work) -> None:
+            with internals():
+                if refine is not None:
+                    work.accesses = refine()
+                if store is not None:
+                    store(_run(raw, named, draw) if several else [_run(raw, named, draw)])
+                else:
+                    variant[0](*raw, **named, **outs_by_name)
+
+        outs_by_name = dict(zip(variant[1], into, strict=True)) if store is None else {}
+        gpu.op(name, run, accesses)
+        return tuple(results) if several and len(schema.returns) > 1 else results
+
+    return plan
+
+
+def _accesses(
+    found: Sequence[torch.Tensor], written: Sequence[torch.Tensor], overwrites: bool
+) -> tuple[Access, ...]:
+    result: tuple[Access, ...] = ()
+    for t in written:
+        if isinstance(t, VirtualTensor):
+            result += t.access(not overwrites, True)
+    for t in found:
+        if isinstance(t, VirtualTensor) and not any(t is w for w in written):
+            result += t.access(True, False)
+    return result
+
+
+def _fit_outputs(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outs: list[str]
+) -> None:
+    """``out=`` tensors take the shape of the result (factories come through here with size 0)."""
+    given = [kwargs[n] for n in outs if kwargs.get(n) is not None]
+    with internals():
+        metas = [_to_meta(t) for t in given]
+        func(
+            *_to_meta(args),
+            **{k: _to_meta(v) for k, v in kwargs.items() if k not in outs},
+            **dict(zip([n for n in outs if kwargs.get(n) is not None], metas, strict=True)),
+        )
+    for tensor, meta in zip(given, metas, strict=True):
+        if tuple(tensor.shape) != tuple(meta.shape):
+            resize(tensor, tuple(meta.shape), meta.stride())
+
+
+def resize(tensor: DeviceTensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Gives a tensor another shape; a block that is too small is exchanged, bytes kept.
+
+    Torch keeps the old bytes with a device copy on the current stream when a storage grows.
+    """
+    g = gpu()
+    need = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    offset = tensor.raw.storage_offset()
+    old = tensor.block
+    item = tensor.raw.element_size()
+    if (need + offset) * item <= old.nbytes and not old.dead:
+        real = tensor.raw.as_strided(shape, strides, offset)
+        adopt(tensor, device_tensor(real, old))
+        return
+    fresh = allocate(g, ((need,), (1,), tensor.raw.dtype))
+    keep = min(old.nbytes, need * item) if not old.dead else 0
+    if keep:
+        source = device_tensor(old.view(torch.uint8, keep), old)
+        target = device_tensor(fresh.block.view(torch.uint8, keep), fresh.block)
+        dispatch(aten.copy_.default, (target, source), {})
+    real = fresh.raw.as_strided(shape, strides, 0)
+    adopt(tensor, device_tensor(real, fresh.block))
+
+
+def adopt(tensor: DeviceTensor, other: DeviceTensor) -> None:
+    """``tensor`` becomes ``other``: C++ metadata, bytes and block; its identity stays."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad():  # type: ignore[attr-defined]
+        torch._C.TensorBase.data.__set__(tensor, other)  # type: ignore[attr-defined]
+    tensor.raw, tensor.block, tensor.meta = other.raw, other.block, other.meta
+    tensor.__dict__.pop("_accesses", None)
+
+
+def _synchronous(
+    gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: list[torch.Tensor]
+) -> Any:
+    """Operators whose output shape depends on data wait for their stream, as on CUDA."""
+    gpu.forbid_in_capture(str(func))
+    real, named = unwrap(args), unwrap(kwargs)
+
+    def compute() -> Any:
+        return func(*real, **named)
+
+    return _place(gpu, host_value(gpu, str(func), _accesses(found, (), False), compute))
+
+
+def host_value(
+    gpu: GPU, name: str, reads: tuple[Access, ...], compute: Callable[[], Any]
+) -> Any:
+    """A value that the host gets from the device: work on the stream, a wait, a host read."""
+    box: list[Any] = []
+    wrote, read = gpu.staging()
+
+    def run(work: Work) -> None:
+        with internals():
+            box.append(compute())
+
+    stream = gpu.current()
+    gpu.op(name, run, (*reads, wrote))
+    gpu.machine.drain(name, (stream.agent,))
+    gpu.machine.host_access(f"host {name}", (read,))
+    return box[0]
+
+
+def _place(gpu: GPU, result: Any) -> Any:
+    """Puts a result that is known already into device memory, on the current stream."""
+    if isinstance(result, (list, tuple)):
+        return type(result)([_place(gpu, r) for r in result])
+    if not isinstance(result, torch.Tensor):
+        return result
+    tensor = allocate(gpu, (tuple(result.shape), result.stride(), result.dtype))
+
+    def run(work: Work) -> None:
+        with internals():
+            tensor_real.copy_(result)
+
+    tensor_real = tensor.raw
+    gpu.op("store", run, tensor.access(False, True))
+    return tensor
+
+
+# -- host operators --------------------------------------------------------------------------------
+
+
+def host_operator(
+    gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: list[torch.Tensor]
+) -> Any:
+    """An operator on pinned memory: a host access, done at once."""
+    schema = func._schema
+    written: list[Any] = []
+    for i, a in enumerate(schema.arguments):
+        if a.alias_info is not None and a.alias_info.is_write:
+            value = args[i] if i < len(args) and not a.kwarg_only else kwargs.get(a.name)
+            if value is not None:
+                written.append(value)
+    flat = tensors(written, [])
+    if not func.name().startswith("aten::is_") and func is not aten.empty_like.default:
+        accesses = _accesses(found, flat, access_rules.overwrites(func))
+        if accesses:
+            gpu.machine.host_access(f"host {func}", accesses)
+    real, named = unwrap(args), unwrap(kwargs)
+    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        result = func(*real, **named)
+    if not written:
+        return result
+    return written[0] if len(written) == 1 else tuple(written)
+
+
+__all__ = ["CUDA", "PinnedTensor", "adopt", "allocate", "dispatch", "special"]

@@ -1,0 +1,274 @@
+"""Installs the virtual GPU as ``torch.cuda`` and its relatives, and takes it away again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from . import factories, graphs, streams
+from .gpu import GPU, gpu
+from .machine import Work
+from .patches import Patches
+from .streams import CudaStream, Event, ExternalStream, Stream, StreamContext
+
+TOTAL_MEMORY = 80 << 30  # bytes that the device says it has
+_NAME = "redgreen virtual GPU"
+_CAPABILITY = (9, 0)
+
+
+def synchronize(device: Any = None) -> None:
+    """The host waits for all work of the device."""
+    g = gpu()
+    edge, dropped = g.machine.edge("torch.cuda.synchronize")
+    if dropped:
+        return
+    g.forbid_in_capture("torch.cuda.synchronize")
+    if g.captures:
+        from .gpu import capture_error
+
+        capture_error(g, "torch.cuda.synchronize")
+    g.machine.drain("torch.cuda.synchronize", g.agents(), (edge,))
+
+
+def current_stream(device: Any = None) -> Stream:
+    return CudaStream.of(gpu().current())
+
+
+def default_stream(device: Any = None) -> Stream:
+    return CudaStream.of(gpu().default)
+
+
+def set_stream(stream: Stream | None) -> None:
+    if stream is not None:
+        gpu().local.stream = stream._state
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    return StreamContext(stream)
+
+
+def is_current_stream_capturing() -> bool:
+    return gpu().current().capture is not None
+
+
+def _sleep(cycles: int) -> None:
+    """A kernel that does nothing for a while: here, nothing."""
+    gpu().op("_sleep", None, ())
+
+
+class device:
+    """``with torch.cuda.device(0):`` there is one device."""
+
+    def __init__(self, device: Any) -> None:
+        factories.check_index(device)
+        self.idx, self.prev_idx = 0, -1
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> bool:
+        return False
+
+
+class device_of(device):
+    def __init__(self, obj: Any) -> None:
+        super().__init__(0)
+
+
+def set_device(device: Any) -> None:
+    factories.check_index(device)
+
+
+def get_device_properties(device: Any = None) -> Any:
+    return SimpleNamespace(
+        name=_NAME, major=9, minor=0, total_memory=TOTAL_MEMORY, multi_processor_count=132,
+        warp_size=32, max_threads_per_multi_processor=2048, max_threads_per_block=1024,
+        regs_per_multiprocessor=65536, shared_memory_per_block=49152,
+        shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472,
+        L2_cache_size=50 << 20, is_integrated=0, is_multi_gpu_board=0, gcnArchName="",
+        uuid="00000000-0000-0000-0000-000000000000", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
+    )  # fmt: skip
+
+
+# -- memory queries ------------------------------------------------------------------------------
+
+
+def _device_heaps() -> list[Any]:
+    g = gpu()
+    return [g.memory.device, *g.memory.pools.values()]
+
+
+def memory_allocated(device: Any = None) -> int:
+    return sum(h.allocated for h in _device_heaps())
+
+
+def memory_reserved(device: Any = None) -> int:
+    return sum(h.reserved for h in _device_heaps())
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    return sum(h.peak for h in _device_heaps())
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    for heap in _device_heaps():
+        heap.peak = heap.allocated
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    return TOTAL_MEMORY - memory_reserved(), TOTAL_MEMORY
+
+
+def empty_cache() -> None:
+    gpu().memory.device.empty()
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    allocated, reserved, peak = memory_allocated(), memory_reserved(), max_memory_allocated()
+    return {
+        "allocated_bytes.all.current": allocated, "allocated_bytes.all.peak": peak,
+        "reserved_bytes.all.current": reserved, "reserved_bytes.all.peak": reserved,
+        "active_bytes.all.current": allocated, "active_bytes.all.peak": peak,
+        "inactive_split_bytes.all.current": 0, "num_alloc_retries": 0, "num_ooms": 0,
+    }  # fmt: skip
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+def manual_seed(seed: int) -> None:
+    counter = gpu().random.default
+    counter.seed, counter.offset = int(seed), 0
+
+
+def get_rng_state(device: Any = "cuda") -> torch.Tensor:
+    counter = gpu().random.default
+    return torch.tensor([counter.seed, counter.offset]).view(torch.uint8)
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = "cuda") -> None:
+    counter = gpu().random.default
+    counter.seed, counter.offset = new_state.view(torch.int64).tolist()
+
+
+def seed() -> None:
+    manual_seed(torch._C.default_generator.seed())
+
+
+def initial_seed() -> int:
+    return gpu().random.default.seed
+
+
+# -- installation --------------------------------------------------------------------------------
+
+_CUDA: dict[str, Any] = {
+    "Stream": CudaStream, "Event": Event, "ExternalStream": ExternalStream,
+    "StreamContext": StreamContext, "stream": stream, "current_stream": current_stream,
+    "default_stream": default_stream, "set_stream": set_stream, "synchronize": synchronize,
+    "CUDAGraph": graphs.CUDAGraph, "graph": graphs.graph,
+    "graph_pool_handle": graphs.graph_pool_handle, "MemPool": graphs.MemPool,
+    "use_mem_pool": graphs.use_mem_pool,
+    "is_current_stream_capturing": is_current_stream_capturing, "_sleep": _sleep,
+    "_busy_wait_for_flag": lambda: None,
+    "device": device, "device_of": device_of, "set_device": set_device,
+    "current_device": lambda: 0, "device_count": lambda: 1, "is_available": lambda: True,
+    "is_initialized": lambda: True, "init": lambda: None, "_lazy_init": lambda: None,
+    "_lazy_call": lambda call, **_: call(), "_exchange_device": lambda index: 0,
+    "_maybe_exchange_device": lambda index: 0, "_is_in_bad_fork": lambda: False,
+    "get_device_properties": get_device_properties, "get_device_name": lambda device=None: _NAME,
+    "get_device_capability": lambda device=None: _CAPABILITY,
+    "get_arch_list": lambda: ["sm_90"], "is_bf16_supported": lambda including_emulation=True: True,
+    "can_device_access_peer": lambda device, peer_device: False,
+    "ipc_collect": lambda: None, "utilization": lambda device=None: 0,
+    "memory_allocated": memory_allocated, "memory_reserved": memory_reserved,
+    "memory_cached": memory_reserved, "max_memory_allocated": max_memory_allocated,
+    "max_memory_reserved": memory_reserved, "reset_peak_memory_stats": reset_peak_memory_stats,
+    "reset_max_memory_allocated": reset_peak_memory_stats,
+    "reset_accumulated_memory_stats": lambda device=None: None,
+    "mem_get_info": mem_get_info, "empty_cache": empty_cache, "memory_stats": memory_stats,
+    "memory_summary": lambda device=None, abbreviated=False: str(memory_stats()),
+    "memory_snapshot": lambda *_, **__: [],
+    "set_per_process_memory_fraction": lambda fraction, device=None: None,
+    "manual_seed": manual_seed, "manual_seed_all": manual_seed, "seed": seed, "seed_all": seed,
+    "initial_seed": initial_seed, "get_rng_state": get_rng_state, "set_rng_state": set_rng_state,
+    "get_rng_state_all": lambda: [get_rng_state()],
+    "set_rng_state_all": lambda states: set_rng_state(states[0]),
+    "current_blas_handle": lambda: 0, "get_sync_debug_mode": lambda: 0,
+    "set_sync_debug_mode": lambda mode: None,
+}  # fmt: skip
+
+_ACCELERATOR: dict[str, Any] = {
+    "is_available": lambda: True, "device_count": lambda: 1,
+    "current_accelerator": lambda check_available=False: torch.device("cuda"),
+    "current_device_index": lambda: 0, "current_device_idx": lambda: 0,
+    "set_device_index": set_device, "set_device_idx": set_device,
+    "current_stream": current_stream, "set_stream": set_stream, "synchronize": synchronize,
+    "empty_cache": empty_cache, "memory_allocated": memory_allocated,
+    "memory_reserved": memory_reserved, "max_memory_allocated": max_memory_allocated,
+    "max_memory_reserved": memory_reserved, "memory_stats": memory_stats,
+    "reset_peak_memory_stats": reset_peak_memory_stats, "get_memory_info": mem_get_info,
+    "device_index": device,
+}  # fmt: skip
+
+
+def get_device_module(device: Any = None) -> Any:
+    if device is None or factories.on_gpu(device):
+        return torch.cuda
+    return _original_device_module(device)
+
+
+_original_device_module = torch.get_device_module
+
+
+@contextmanager
+def installed(g: GPU) -> Iterator[GPU]:
+    """While this is open, ``torch.cuda`` is the virtual GPU."""
+    from .backend import register
+    from .gpu import set_gpu
+
+    register()
+    patches = Patches()
+    for name, value in _CUDA.items():
+        patches.set(torch.cuda, name, value)
+    for module in ("streams", "graphs", "memory", "random"):
+        owner = getattr(torch.cuda, module)
+        for name in list(vars(owner)):
+            if name in _CUDA:
+                patches.set(owner, name, _CUDA[name])
+    for name, value in _ACCELERATOR.items():
+        patches.set(torch.accelerator, name, value)
+    patches.set(torch, "Stream", Stream)
+    patches.set(torch, "Event", Event)
+    patches.set(torch, "get_device_module", get_device_module)
+    patches.set(torch.version, "cuda", "13.0")
+    patches.set(torch.backends.cuda, "is_built", lambda: True)
+    factories.install(patches)
+    patches.rebind()
+    swap = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    threading_before = torch._C._is_multithreading_enabled()  # type: ignore[attr-defined]
+    torch._C._set_multithreading_enabled(False)  # type: ignore[attr-defined]
+    g.machine.on_error = _device_error
+    set_gpu(g)
+    try:
+        yield g
+    finally:
+        g.memory.close()
+        set_gpu(None)
+        torch._C._set_multithreading_enabled(threading_before)  # type: ignore[attr-defined]
+        torch.__future__.set_swap_module_params_on_conversion(swap)
+        patches.undo()
+
+
+def _device_error(work: Work, error: BaseException) -> BaseException:
+    """What a kernel that failed looks like to the host, at its next sync."""
+    text = str(error)
+    if isinstance(error, NotImplementedError) or "not implemented" in text:
+        gpu().refuse(f"{work.op} cannot run on the virtual GPU: {text.splitlines()[0]}")
+        return RuntimeError(f"{work.op} cannot run on the virtual GPU: {text}")
+    made = torch.AcceleratorError("CUDA error: device-side assert triggered")
+    made.__cause__ = error
+    return made

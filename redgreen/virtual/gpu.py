@@ -1,0 +1,200 @@
+"""The virtual GPU of one process: its machine, its memory, its streams."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..faults import Fault
+from ..schedule import SERIAL, Schedule
+from ..trace import Access, Extent, Kind, Trace
+from .machine import Machine, Work
+from .memory import Heap, MemorySystem
+from .random import Random
+
+if TYPE_CHECKING:
+    from .graphs import Capture
+
+POOL_STREAMS = 32  # per priority; CUDAStream.cpp, kStreamsPerPool
+BACKEND = "vgpu"  # what PrivateUse1 is called; programs see "cuda"
+
+
+@dataclass(slots=True, eq=False)
+class StreamState:
+    """One device queue. Pool streams come back: the 33rd is the 1st again."""
+
+    agent: int
+    id: int  # 0: the default stream
+    priority: int
+    capture: Capture | None = None
+
+
+@dataclass(slots=True, eq=False)
+class EventState:
+    """The latest record of an event. ``work`` is None before the first."""
+
+    key: Hashable
+    work: Work | None = None
+    capture: Capture | None = None  # recorded inside this capture
+    time: int | None = None  # position of the record, for elapsed_time
+    waited: bool = False  # has somebody waited on the latest record?
+    rearmed: int = 0  # records that replaced one nobody had waited on
+
+
+@dataclass(slots=True)
+class Record:
+    """What a run left behind."""
+
+    trace: Trace
+    hits: dict[Fault, int]
+    broken: tuple[object, ...]
+    changed: dict[Fault, int]
+
+
+@dataclass(slots=True)
+class _Local(threading.local):
+    """Per host thread: torch keeps the current stream per thread."""
+
+    stream: StreamState | None = None
+    pools: list[Heap] = field(default_factory=list)
+
+    def __init__(self) -> None:
+        self.stream = None
+        self.pools = []
+
+
+class GPU:
+    """State of one device. `VirtualGPU` installs it as torch.cuda."""
+
+    def __init__(
+        self,
+        schedule: Schedule = SERIAL,
+        faults: frozenset[Fault] = frozenset(),
+        step_limit: int | None = None,
+        break_rule: int = 0,
+    ) -> None:
+        self.machine = Machine(schedule, faults, step_limit)
+        self.memory = MemorySystem(self.machine)
+        self.break_rule = break_rule
+        self.local = _Local()
+        self.machine.host()  # agent 0 is the thread that made the GPU
+        self.default = StreamState(self.machine.new_stream("stream 0"), 0, 0)
+        self.streams: dict[int, StreamState] = {0: self.default}
+        self._next_in_pool: dict[int, int] = {}
+        self._events = self._staged = 0
+        self.random = Random()
+        self.captures: list[Capture] = []  # under way
+        self.first_record: dict[Hashable, Work] = {}  # rule switch 4: waits bind to the first
+        self._followed: dict[int, list[int]] = {}  # rule switch 5: wait_stream covers later work
+
+    def refuse(self, message: str) -> None:
+        """Remembers what could not be run: no verdict is proved past a refusal."""
+        self.machine.trace.refusals.append(message)
+
+    def staging(self) -> tuple[Access, Access]:
+        """Host memory that a blocking copy lands in: the device's write and the host's read."""
+        self._staged += 1
+        memory = -self._staged
+        lifetime = self.machine.allocation(memory, 0, 1, True, self.machine.sites.here(), -1)
+        where = Extent(0, 1, 1)
+        return Access(memory, lifetime, where, False, True), Access(
+            memory, lifetime, where, True, False
+        )
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    def current(self) -> StreamState:
+        stream = self.local.stream
+        return self.default if stream is None else stream
+
+    def pool_stream(self, priority: int) -> StreamState:
+        """The next stream of the pool of this priority (round robin over 32)."""
+        turn = self._next_in_pool.get(priority, 0)
+        self._next_in_pool[priority] = turn + 1
+        size = POOL_STREAMS if self.break_rule != 3 else 1 << 20
+        id = 1 + turn % size + (-priority) * 100
+        stream = self.streams.get(id)
+        if stream is None:
+            agent = self.machine.new_stream(f"stream {id}")
+            stream = self.streams[id] = StreamState(agent, id, priority)
+        return stream
+
+    def follow(self, waiter: StreamState, awaited: StreamState) -> None:
+        self._followed.setdefault(waiter.agent, []).append(awaited.agent)
+
+    def agents(self) -> tuple[int, ...]:
+        """All device agents, for a device-wide synchronize."""
+        return tuple(self.machine.queues)
+
+    def new_event(self) -> EventState:
+        self._events += 1
+        return EventState(("event", self._events))
+
+    # -- issue -----------------------------------------------------------------------------------
+
+    def submit(self, stream: StreamState, work: Work) -> None:
+        """Enqueues work on a stream, or adds it to the capture that the stream is in."""
+        if stream.capture is not None:
+            stream.capture.add(stream, work)
+            return
+        for awaited in self._followed.get(stream.agent, ()) if self._followed else ():
+            queue = self.machine.queues[awaited]
+            if queue and work.after is None:
+                work.after = queue[-1]
+        self.machine.enqueue(work)
+
+    def op(self, name: str, run: object, accesses: tuple[object, ...]) -> Work:
+        """A kernel or copy on the current stream."""
+        stream = self.current()
+        machine = self.machine
+        work = Work(
+            stream.agent, machine.host(), Kind.ACCESS, name, machine.sites.here(),
+            run, accesses,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.submit(stream, work)
+        return work
+
+    def heap(self) -> Heap:
+        """Where the current thread's device allocations come from."""
+        stream = self.current()
+        if stream.capture is not None:
+            return stream.capture.heap
+        pools = self.local.pools
+        return pools[-1] if pools else self.memory.device
+
+    def forbid_in_capture(self, what: str) -> None:
+        """CUDA refuses host syncs while the current stream is being captured."""
+        if self.current().capture is not None:
+            capture_error(self, what)
+
+
+def capture_error(gpu: GPU, what: str) -> None:
+    """Raises as CUDA does for an operation that is not permitted while capturing."""
+    for capture in gpu.captures:
+        capture.invalid = True
+    raise torch.AcceleratorError(
+        "CUDA error: operation not permitted when stream is capturing\n"
+        f"Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions. ({what})"
+    )
+
+
+_gpu: GPU | None = None
+
+
+def set_gpu(gpu: GPU | None) -> None:
+    global _gpu
+    _gpu = gpu
+
+
+def gpu() -> GPU:
+    """The installed virtual GPU."""
+    if _gpu is None:
+        raise RuntimeError(
+            "a tensor of the virtual GPU was used after it was uninstalled; "
+            "return results with .cpu() inside the with block"
+        )
+    return _gpu

@@ -1,0 +1,450 @@
+"""The device's progress: queues of work, who may run next, and the trace of it all.
+
+Nothing here knows torch. Host calls append `Work` to the queue of a stream; a schedule decides how
+far the device gets before each host step. There are three ways for work to be held back: the queue
+is FIFO (CUDA: operations in a stream execute in issue order), an ACQUIRE waits for the PUBLISH that
+it was bound to when it was issued, and an `Order` of the schedule holds one step until another.
+
+The policy is asked at every host step, before the step happens. A host step that waits (a
+synchronize, `.item()`) makes the device run just what it waits for. When that cannot be done
+without breaking an `Order`, the order is broken and reported: a schedule never deadlocks the host.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from ..faults import Fault
+from ..schedule import Order, Schedule
+from ..trace import Access, Agent, Allocation, EdgeSite, Kind, Note, Step, Trace
+from .sites import SiteTable
+
+POLLS = 16  # fruitless polls of one site after which the device must have made progress
+
+
+class Diverged(BaseException):
+    """The run did more steps than its limit. Not an Exception: programs swallow those."""
+
+
+class Work:
+    """One step, from its issue to the trace. Device work is `done` once it has executed."""
+
+    __slots__ = (
+        "accesses", "after", "agent", "allocation", "done", "edges", "index", "issuer", "key",
+        "kind", "label", "op", "run", "site", "taken", "targets",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        agent: int,
+        issuer: int,
+        kind: Kind,
+        op: str,
+        site: int,
+        run: Callable[[Work], object] | None = None,
+        accesses: tuple[Access, ...] = (),
+        key: Hashable = None,
+        after: Work | None = None,
+        edges: tuple[int, ...] = (),
+    ) -> None:
+        self.agent, self.issuer, self.kind, self.op, self.site = agent, issuer, kind, op, site
+        self.run, self.accesses, self.key, self.after = run, accesses, key, after
+        self.edges = edges
+        self.targets: tuple[int, ...] = ()
+        self.index = -1
+        self.label = ""
+        self.done = False
+        self.taken = False
+        self.allocation = -1
+
+
+class Machine:
+    """Agents, their queues and the trace of one run."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        faults: frozenset[Fault] = frozenset(),
+        step_limit: int | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.sites = SiteTable()
+        self.trace = Trace(sites=self.sites.sites)
+        self.works: list[Work] = []
+        self.execution: list[int] = []
+        self.queues: dict[int, deque[Work]] = {}
+        self.error: BaseException | None = None  # sticky: raised at every later host sync
+        self.on_error: Callable[[Work, BaseException], BaseException] = lambda _, e: e
+        self.holds: set[int] = set()  # agents held by a test or a gate
+        self.hits: dict[Fault, int] = dict.fromkeys(faults, 0)
+        self.changed: dict[Fault, int] = {}
+        self.broken: list[Order] = []
+        self.step_limit = step_limit
+        self._dropped = {f.edge: f for f in faults if f.action == "drop"}
+        self._poisoned = {f.edge: f for f in faults if f.action == "poison"}
+        self._edge_ids: dict[tuple[str, int], int] = {}
+        self._edge_sites: list[int] = []
+        self._host_ids: dict[int, int] = {}
+        self._labels: dict[str, int] = {}
+        self._orders: dict[str, list[Order]] = {}  # by the label that is held
+        self._watched: dict[str, Work | None] = {}  # labels that orders speak of
+        for order in schedule.orders:
+            self._orders.setdefault(order.second, []).append(order)
+            self._watched[order.first] = self._watched[order.second] = None
+        self._answers = dict(schedule.choices)
+        self._polls: dict[int, int] = {}
+        self._random = random.Random(schedule.seed)
+        self._eager = schedule.policy == "serial" and not schedule.orders
+        self._favourite = -1
+        self._running = False
+        self.local = threading.local()
+        self.host_name: Callable[[], str] = lambda: threading.current_thread().name
+        self.thread_key: Callable[[], int] = threading.get_ident
+
+    # -- agents and edges ------------------------------------------------------------------------
+
+    def new_stream(self, name: str) -> int:
+        """Adds a device agent with an empty queue."""
+        agent = len(self.trace.agents)
+        self.trace.agents.append(Agent(agent, name, False))
+        self.queues[agent] = deque()
+        if name == self.schedule.stream:
+            self._favourite = agent
+        return agent
+
+    def host(self) -> int:
+        """The agent of the calling host thread."""
+        key = self.thread_key()
+        agent = self._host_ids.get(key)
+        if agent is None:
+            agent = self._host_ids[key] = len(self.trace.agents)
+            first = len(self._host_ids) == 1
+            self.trace.agents.append(Agent(agent, "host" if first else self._thread_name(), True))
+        return agent
+
+    def _thread_name(self) -> str:
+        taken = {a.name for a in self.trace.agents}
+        name = base = f"host {self.host_name()}"
+        n = 2
+        while name in taken:
+            name, n = f"{base} ({n})", n + 1
+        return name
+
+    def edge(self, kind: str) -> tuple[int, bool]:
+        """The sync call site that is being called, and whether a fault takes the call out."""
+        site = self.sites.edge()
+        index = self._edge_ids.get((kind, site))
+        if index is None:
+            index = self._edge_ids[kind, site] = len(self.trace.edges)
+            self._edge_sites.append(site)
+            self.trace.edges.append(EdgeSite(kind, self.sites.sites[site]))
+        fault = self._dropped.get(self.trace.edges[index]) if self._dropped else None
+        if fault is None:
+            return index, False
+        self.hits[fault] += 1
+        return index, True
+
+    def poison(self, edge: int) -> Fault | None:
+        """The poison fault of this copy site, if there is one; counts the hit."""
+        fault = self._poisoned.get(self.trace.edges[edge]) if self._poisoned else None
+        if fault is not None:
+            self.hits[fault] += 1
+        return fault
+
+    def note(self, kind: str, site: int, message: str) -> None:
+        self.trace.notes.append(Note(kind, site, message))
+
+    # -- host steps ------------------------------------------------------------------------------
+
+    def host_step(self, work: Work) -> Work:
+        """A host step: the policy is asked, the orders on it are kept, then it happens.
+
+        The caller does the host's side of it (reading or writing bytes) right after this returns.
+        """
+        self._enter(work)
+        for order in self._orders.get(work.label, ()) if self._orders else ():
+            self._require(order)
+        self._advance()
+        work.done = True
+        self.execution.append(work.index)
+        return work
+
+    def host_access(self, op: str, accesses: tuple[Access, ...], site: int | None = None) -> Work:
+        me = self.host()
+        where = self.sites.here() if site is None else site
+        return self.host_step(Work(me, me, Kind.ACCESS, op, where, accesses=accesses))
+
+    def drain(self, op: str, agents: tuple[int, ...], edges: tuple[int, ...] = ()) -> None:
+        """The host waits until everything issued to ``agents`` is done; a sticky error surfaces."""
+        me = self.host()
+        work = Work(me, me, Kind.DRAIN, op, self.sites.here(), edges=edges)
+        work.targets = agents
+        lasts = [self.queues[a][-1] for a in agents if self.queues[a]]
+        self._wait_then(work, lasts)
+
+    def acquire(
+        self, op: str, key: Hashable, after: Work | None, edges: tuple[int, ...] = ()
+    ) -> None:
+        """The host waits for what was published (event synchronize, reuse of a block)."""
+        me = self.host()
+        work = Work(me, me, Kind.ACQUIRE, op, self.sites.here(), key=key, after=after, edges=edges)
+        self._wait_then(work, [] if after is None else [after])
+
+    def _wait_then(self, work: Work, targets: list[Work]) -> None:
+        self._enter(work)
+        for order in self._orders.get(work.label, ()) if self._orders else ():
+            self._require(order)
+        self._advance()
+        for target in targets:
+            self.force(target)
+        work.done = True
+        self.execution.append(work.index)
+        if self.error is not None:
+            raise self.error
+
+    def publish_host(self, key: Hashable) -> None:
+        """Host-to-host order: what this thread did so far is now under ``key``."""
+        me = self.host()
+        self.host_step(Work(me, me, Kind.PUBLISH, "release", self.sites.here(), key=key))
+
+    def acquire_host(self, key: Hashable) -> None:
+        me = self.host()
+        self.host_step(Work(me, me, Kind.ACQUIRE, "acquire", self.sites.here(), key=key))
+
+    def issued(self, agent: int) -> bool:
+        """Was anything ever issued to this agent?"""
+        return any(w.agent == agent for w in reversed(self.works))
+
+    def trace_site(self, edge: int) -> int:
+        """The site index of an edge."""
+        return self._edge_sites[edge]
+
+    def choice(self, op: str, pending: list[Work], key: Hashable = None) -> bool:
+        """Has the device got so far? A choice of the schedule, else what the policy has run."""
+        me = self.host()
+        work = Work(me, me, Kind.CHOICE, op, self.sites.here(), key=key)
+        self._enter(work)
+        self._advance()
+        answer = self._answers.get(work.label)
+        polls = self._polls.get(work.site, 0) + 1
+        if answer is None and polls > POLLS:
+            answer = True
+        if answer is None:
+            answer = all(w.done for w in pending)
+        if answer:
+            for w in pending:
+                self.force(w)
+        self._polls[work.site] = 0 if answer else polls
+        work.taken = answer
+        work.done = True
+        self.execution.append(work.index)
+        return answer
+
+    def freed(self, allocation: int) -> None:
+        me = self.host()
+        work = Work(me, me, Kind.FREE, "free", self.sites.here())
+        work.allocation = allocation
+        self.host_step(work)
+
+    # -- device steps ----------------------------------------------------------------------------
+
+    def enqueue(self, work: Work) -> Work:
+        """Appends to the stream's queue; the policy may run it at once."""
+        self._enter(work)
+        if self._eager and not self.holds:
+            # Everything before it has run already, and what it waits for was issued earlier.
+            self._execute(work)
+            return work
+        self.queues[work.agent].append(work)
+        self._advance()
+        return work
+
+    def publish(self, agent: int, op: str, key: Hashable, edges: tuple[int, ...] = ()) -> Work:
+        site = self.sites.here()
+        work = Work(agent, self.host(), Kind.PUBLISH, op, site, key=key, edges=edges)
+        return self.enqueue(work)
+
+    def wait(
+        self, agent: int, op: str, key: Hashable, after: Work | None, edges: tuple[int, ...] = ()
+    ) -> Work:
+        """The stream waits for what was published; bound now, to the latest record so far."""
+        site = self.sites.here()
+        return self.enqueue(
+            Work(agent, self.host(), Kind.ACQUIRE, op, site, key=key, after=after, edges=edges)
+        )
+
+    def _enter(self, work: Work) -> None:
+        works = self.works
+        work.index = len(works)
+        works.append(work)
+        if self.step_limit is not None and work.index >= self.step_limit:
+            self.step_limit = None  # once: cleaning up must not raise again
+            raise Diverged(f"more than {work.index} steps")
+        if self._watched or self._answers:  # else labels are only made for the trace
+            self._label(work)
+            if work.label in self._watched:
+                self._watched[work.label] = work
+
+    def _label(self, work: Work) -> None:
+        function = self.sites.sites[work.site].function
+        thread = "" if work.issuer == 0 else f"@{self.trace.agents[work.issuer].name}"
+        prefix = f"{function}:{work.op}{thread}"
+        count = self._labels.get(prefix, 0) + 1
+        self._labels[prefix] = count
+        work.label = f"{prefix}#{count}"
+
+    # -- progress --------------------------------------------------------------------------------
+
+    def _execute(self, work: Work) -> None:
+        run = work.run
+        if run is not None and self.error is None:
+            try:
+                run(work)
+            except Exception as error:  # surfaces at the next host sync, as CUDA's errors do
+                self.error = self.on_error(work, error)
+        work.run = None
+        work.after = None
+        work.done = True
+        self.execution.append(work.index)
+
+    def _blocker(self, work: Work) -> Work | Order | None:
+        """What holds the head of a queue: work to run first, an order that cannot be kept yet."""
+        if work.after is not None and not work.after.done:
+            return work.after
+        for order in self._orders.get(work.label, ()) if self._orders else ():
+            if order in self.broken:
+                continue
+            first = self._watched[order.first]
+            if first is None:
+                return order
+            if not first.done:
+                return first if first.agent in self.queues else order
+        return None
+
+    def _ready(self) -> list[Work]:
+        heads = (q[0] for a, q in self.queues.items() if q and a not in self.holds)
+        return [w for w in heads if self._blocker(w) is None]
+
+    def _pop(self, work: Work) -> None:
+        self.queues[work.agent].popleft()
+        self._execute(work)
+
+    def _advance(self) -> None:
+        """Lets the device run as far as the policy wants. Not re-entrant: running work is host code."""
+        if self._running or (self._eager and not self.holds and not any(self.queues.values())):
+            return
+        policy = self.schedule.policy
+        if policy == "lazy":
+            return
+        self._running = True
+        try:
+            if policy == "random":
+                self._advance_randomly()
+            elif policy == "first":
+                self._advance_first()
+            else:
+                self._advance_all(but=self._favourite if policy == "last" else -1)
+        finally:
+            self._running = False
+
+    def _advance_all(self, but: int) -> None:
+        while ready := [w for w in self._ready() if w.agent != but]:
+            self._pop(min(ready, key=lambda w: w.index))
+
+    def _advance_first(self) -> None:
+        queue = self.queues.get(self._favourite)
+        while queue:
+            step = self._next_towards(queue[-1])
+            if not isinstance(step, Work):
+                return
+            self._pop(step)
+
+    def _advance_randomly(self) -> None:
+        while (ready := self._ready()) and self._random.random() < 0.5:
+            self._pop(self._random.choice(ready))
+
+    def _next_towards(self, target: Work) -> Work | Order | None:
+        """The next work to run so that ``target`` gets done, or the order that is in the way."""
+        seen: set[int] = set()
+        while True:
+            if target.agent in self.holds:
+                return None
+            head = self.queues[target.agent][0]
+            blocker = self._blocker(head)
+            if blocker is None:
+                return head
+            if isinstance(blocker, Order):
+                return blocker
+            if head.index in seen:  # orders in a circle: break the one on this head
+                return next(o for o in self._orders[head.label] if o not in self.broken)
+            seen.add(head.index)
+            target = blocker
+
+    def force(self, target: Work) -> None:
+        """Runs what ``target`` needs, and target. Orders that stand in the way are broken."""
+        while not target.done:
+            step = self._next_towards(target)
+            if isinstance(step, Order):
+                self.broken.append(step)
+            elif step is None:
+                self.holds.clear()  # a held stream is waited for: on hardware this is a deadlock
+                self.note("hold-broken", target.site, "a held stream was waited for")
+            else:
+                self._pop(step)
+
+    def _require(self, order: Order) -> None:
+        """Keeps an order whose later step is the host step that is about to happen."""
+        first = self._watched[order.first]
+        if first is None:
+            self.broken.append(order)
+        elif not first.done:
+            self.force(first)
+
+    def release(self, agent: int) -> None:
+        """Opens a held stream; the policy goes on."""
+        self.holds.discard(agent)
+        self._advance()
+
+    def settle(self) -> None:
+        """Runs everything that is left, at the end of a run."""
+        self.holds.clear()
+        for queue in self.queues.values():
+            while queue:
+                self.force(queue[-1])
+
+    # -- the trace -------------------------------------------------------------------------------
+
+    def finish(self) -> Trace:
+        """Ends the run: the device finishes its work, the trace is complete."""
+        self.settle()
+        trace = self.trace
+        for order in self.schedule.orders:  # a step that never came was not reversed either
+            if order not in self.broken and None in (
+                self._watched[order.first], self._watched[order.second]
+            ):  # fmt: skip
+                self.broken.append(order)
+        self._labels = {}
+        for work in self.works:
+            self._label(work)
+        trace.steps = [
+            Step(
+                w.index, w.agent, w.issuer, w.kind, w.op, w.site, w.label, w.accesses, w.key,
+                w.targets, w.edges, w.taken, w.allocation,
+            )
+            for w in self.works
+        ]  # fmt: skip
+        trace.execution = self.execution
+        return trace
+
+    def allocation(
+        self, memory: int, start: int, size: int, pinned: bool, site: int, stream: int
+    ) -> int:
+        index = len(self.trace.allocations)
+        self.trace.allocations.append(
+            Allocation(index, memory, start, size, pinned, site, stream)
+        )
+        return index

@@ -1,0 +1,112 @@
+"""From a Python frame to a place in the user's program.
+
+The site of a call is the innermost frame that belongs neither to torch nor to redgreen nor to the
+threading machinery below them; torch's own innermost frame is kept beside it, because two sync
+calls of torch may stand behind one user line. Without a user frame (the pin-memory thread of a
+DataLoader) torch's frame is the site.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+
+import torch
+
+from ..trace import Site
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_GLUE = {_STDLIB + name for name in ("contextlib.py", "functools.py", "threading.py", "queue.py")}
+_GLUE_DIRS = (_STDLIB + "concurrent" + os.sep,)
+
+_USER, _TORCH_FRAME, _HIDDEN = 0, 1, 2
+_kinds: dict[CodeType, int] = {}
+
+
+def _kind(code: CodeType) -> int:
+    file = code.co_filename
+    if file.startswith(_HERE) or file.startswith("<frozen"):
+        kind = _HIDDEN
+    elif file.startswith(_TORCH):
+        kind = _TORCH_FRAME
+    elif file in _GLUE or file.startswith(_GLUE_DIRS) or file.startswith("<string>"):
+        kind = _HIDDEN
+    else:
+        kind = _USER
+    _kinds[code] = kind
+    return kind
+
+
+class SiteTable:
+    """Numbers the sites of one run; a site is looked up by (code object, line), so it is cheap."""
+
+    def __init__(self) -> None:
+        self.sites: list[Site] = [Site("", 0, "", "")]  # 0: no frame at all
+        self._by_place: dict[tuple[CodeType, int], int] = {}
+        self._by_edge: dict[tuple[CodeType, int, CodeType | None, int], int] = {}
+
+    def here(self) -> int:
+        """The site of the current call, for steps."""
+        frame: FrameType | None = sys._getframe(1)
+        below: FrameType | None = None
+        kinds = _kinds
+        while frame is not None:
+            code = frame.f_code
+            kind = kinds.get(code)
+            if kind is None:
+                kind = _kind(code)
+            if kind == _USER:
+                return self._place(frame)
+            if kind == _TORCH_FRAME and below is None:
+                below = frame
+            frame = frame.f_back
+        return self._place(below) if below is not None else 0
+
+    def _place(self, frame: FrameType) -> int:
+        key = (frame.f_code, frame.f_lineno)
+        index = self._by_place.get(key)
+        if index is None:
+            index = self._by_place[key] = len(self.sites)
+            self.sites.append(_site(frame, None))
+        return index
+
+    def edge(self) -> int:
+        """The site of the current call, for an edge: torch's innermost frame tells it apart."""
+        frame: FrameType | None = sys._getframe(1)
+        below: FrameType | None = None
+        while frame is not None:
+            kind = _kinds.get(frame.f_code)
+            if kind is None:
+                kind = _kind(frame.f_code)
+            if kind == _USER:
+                break
+            if kind == _TORCH_FRAME and below is None:
+                below = frame
+            frame = frame.f_back
+        if frame is None:
+            frame, below = below, None
+        if frame is None:
+            return 0
+        if below is None:
+            return self._place(frame)
+        key = (frame.f_code, frame.f_lineno, below.f_code, below.f_lineno)
+        index = self._by_edge.get(key)
+        if index is None:
+            index = self._by_edge[key] = len(self.sites)
+            self.sites.append(_site(frame, below))
+        return index
+
+
+def _site(frame: FrameType, below: FrameType | None) -> Site:
+    code = frame.f_code
+    file, line = code.co_filename, frame.f_lineno
+    torch_frame = ""
+    if below is not None:
+        name = below.f_code.co_filename.removeprefix(os.path.dirname(_TORCH[:-1]) + os.sep)
+        torch_frame = f"{name}:{below.f_lineno} {below.f_code.co_name}"
+    text = linecache.getline(file, line, frame.f_globals).strip()
+    return Site(file, line, code.co_name, text, torch_frame)
