@@ -266,6 +266,10 @@ class Toy:
         streams = self._streams if what is None else [what]
         self._drain(streams, "sync", (edge,))
 
+    def done(self) -> None:
+        """An implicit sync with everything, so that outputs can be read without more edges."""
+        self._drain(self._streams, "done", ())
+
     def query(self, event: Event) -> bool:
         if event.record is None:
             return True
