@@ -1,0 +1,29 @@
+"""Mutation testing for GPU synchronization: which of your sync calls are load-bearing?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import prove as _core  # noqa: F401 - see below
+
+if TYPE_CHECKING:
+    from .api import Proof, SubjectRaised, UsageError, installed
+
+__all__ = ["Proof", "SubjectRaised", "UsageError", "installed", "prove"]
+
+
+def prove(callable: Callable[..., object], *args: Any, **options: Any) -> Proof:
+    # The module of this name was imported above: it would take the name whenever it is imported.
+    from . import api
+
+    return api.prove(callable, *args, **options)
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes seconds to import; a pytest plugin or --version must not pay for it.
+    if name in __all__:
+        from . import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

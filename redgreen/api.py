@@ -1,0 +1,103 @@
+"""Proofs from Python, and a with-block in which torch.cuda is the virtual GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .isolation import ForkedRunner, virtual_gpu
+from .prove import BUDGET, SubjectRaised, prove_runner
+from .run import Outcome
+from .schedule import SERIAL
+from .subject import Call, Subject, UsageError, check_callable
+from .token import Tokens
+from .verdict import Proof
+
+__all__ = ["Proof", "SubjectRaised", "UsageError", "installed", "prove"]
+
+DEVICES = ("virtual", "cuda")
+TIMEOUT = 60.0  # seconds a single run may take
+
+
+def prove(
+    callable: Callable[..., object],
+    *args: Any,
+    device: str = "virtual",
+    reference: Callable[..., object] | None = None,
+    **options: Any,
+) -> Proof:
+    """Find out which sync calls of ``callable(*args)`` are load-bearing.
+
+    The callable runs many times, each time in a forked child: it must return tensors (any shape and
+    dtype), arrays, numbers, strings or containers of these, and must not need anything that a child
+    cannot inherit. ``reference`` is called with the same arguments and returns the right output.
+    Random numbers: seed Python's and NumPy's generators inside the callable.
+
+    Options: ``timeout`` seconds for one run (60), ``budget`` runs to spend on one question,
+    ``edges`` a glob of the files whose edges get verdicts, ``allocator`` "native" or another policy
+    of the virtual GPU, ``progress`` a callable that takes a line of text.
+
+    Raises SubjectRaised if the callable raises with every edge in place (the traceback is in it),
+    UsageError if it cannot be called so or the device is not there.
+    """
+    subject = Call(callable, args)
+    check_callable(callable, subject.name, args)
+    against = None if reference is None else Call(reference, args)
+    return prove_subject(subject, device=device, reference=against, **options)
+
+
+def prove_subject(
+    subject: Subject,
+    *,
+    device: str = "virtual",
+    reference: Subject | None = None,
+    timeout: float = TIMEOUT,
+    budget: int | None = None,
+    edges: str | None = None,
+    allocator: str = "native",
+    progress: Callable[[str], None] | None = None,
+) -> Proof:
+    """`prove` for anything that can be named on the command line."""
+    runner = make_runner(subject, device, allocator, timeout)
+    against = None if reference is None else make_runner(reference, device, allocator, timeout)
+    say = progress or (lambda line: None)
+    expected = None if against is None else _reference(against, say)
+    return prove_runner(
+        runner,
+        subject=subject.name,
+        device=device,
+        make_token=Tokens(subject.program, allocator, runner.digests),
+        reference=expected,
+        budget=BUDGET if budget is None else budget,
+        edges_glob=edges,
+        progress=lambda what, done, total: say(f"{what} {done}/{total}, {runner.runs} runs"),
+    )
+
+
+def _reference(runner: ForkedRunner, say: Callable[[str], None]) -> Outcome:
+    """The right output: the reference is run as it is, and its own sync calls are not judged."""
+    say(f"running the reference {runner.subject.name}")
+    outcome = runner.run(SERIAL).outcome
+    if outcome.status != "returned":
+        raise SubjectRaised(f"the reference {runner.subject.name} failed:\n{outcome.detail}")
+    return outcome
+
+
+def make_runner(subject: Subject, device: str, allocator: str, timeout: float) -> ForkedRunner:
+    """A runner of ``subject`` on ``device``; UsageError if there is no such device here."""
+    if device == "virtual":
+        return ForkedRunner(subject, allocator=allocator, timeout=timeout)
+    if device not in DEVICES:
+        raise UsageError(f"device {device!r}: use one of {', '.join(DEVICES)}")
+    raise UsageError("device cuda: proofs on a real GPU are not part of this version; use virtual")
+
+
+@contextmanager
+def installed() -> Iterator[Any]:
+    """A block in which ``torch.cuda`` is the virtual GPU, serial, in this process.
+
+    Yields the virtual GPU. Device tensors do not outlive the block: return results with ``.cpu()``.
+    """
+    with virtual_gpu(SERIAL, frozenset(), allocator="native", step_limit=None) as gpu:
+        yield gpu

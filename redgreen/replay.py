@@ -1,0 +1,117 @@
+"""Runs one schedule again and says whether what the token promises still happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .difference import first_difference
+from .faults import Fault
+from .report.text import clean, wrapped
+from .run import Outcome, Run, Runner
+from .schedule import SERIAL, Schedule
+from .subject import Subject
+from .token import NotApplicable, Token, resolve
+
+
+class BaseFailed(Exception):
+    """The subject does not return without any fault: its traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A witness, run again."""
+
+    token: Token
+    faults: frozenset[Fault]  # at this program's edges
+    base: Outcome  # no fault, serial
+    run: Run
+
+    @property
+    def reproduced(self) -> bool:
+        """The promised bytes; or, where even the base has others than it had, any wrong ones.
+
+        Bytes differ between machines, so there a digest can only say that the output went wrong.
+        """
+        outcome, base = self.run.outcome, self.base
+        if outcome.digest().startswith(self.token.outcome) and self.token.outcome:
+            return True
+        moved = not base.digest().startswith(self.token.base) or not self.token.outcome
+        return moved and outcome != base
+
+    def text(self) -> str:
+        """The schedule in words, the edge, the outcome and the first byte that differs."""
+        lines = wrapped("schedule    ", _words(self.token.schedule), 0)
+        for fault in self.faults:
+            site = fault.edge.site
+            lines += wrapped("fault       ", f"{fault.action} {site.file}:{site.line}"
+                             f" {fault.edge.kind}: {clean(site.code)}", 0)  # fmt: skip
+        if not self.faults:
+            lines.append("fault       none: the program as written")
+        lines += wrapped("outcome     ", _ending(self.run.outcome), 0)
+        difference = first_difference(self.base, self.run.outcome)
+        lines += wrapped("difference  ", difference or "none from the run without faults", 0)
+        return "\n".join([*lines, "", "reproduced" if self.reproduced else self._why_not()]) + "\n"
+
+    def _why_not(self) -> str:
+        if self.run.outcome == self.base:
+            return "not reproduced: the output is the right one"
+        return "not reproduced: the output is wrong, but not as recorded"
+
+
+def replay(token: Token, subject: Subject, runner: Runner) -> Replay:
+    """Run ``subject`` without faults, then as ``token`` says; NotApplicable if it cannot be."""
+    check_program(token, subject)
+    base = runner.run(SERIAL)
+    if base.outcome.status != "returned":
+        raise BaseFailed(base.outcome.detail)
+    faults = resolve(token.faults, base.trace.edges)
+    run = runner.run(token.schedule, faults, _limit(base))
+    _check_labels(token, [base, run])
+    return Replay(token, faults, base.outcome, run)
+
+
+def check_program(token: Token, subject: Subject) -> None:
+    if token.program != subject.program:
+        raise NotApplicable(
+            f"token not applicable: it is of {token.program}, not of {subject.program}"
+        )
+
+
+def _limit(base: Run) -> int:
+    """A run that makes far more steps than the base run does not end (as in a proof)."""
+    return 10 * len(base.trace.steps) + 1000
+
+
+def _check_labels(token: Token, runs: Sequence[Run]) -> None:
+    schedule = token.schedule
+    wanted = {label for o in schedule.orders for label in (o.first, o.second)}
+    wanted |= {label for label, _ in schedule.choices}
+    missing = sorted(wanted - {step.label for run in runs for step in run.trace.steps})
+    if missing:
+        raise NotApplicable(f"token not applicable: this program has no step {missing[0]}")
+
+
+def _words(schedule: Schedule) -> str:
+    policy = {
+        "serial": "each device step as soon as it is issued",
+        "lazy": "no device step before something waits for it",
+        "first": f"{schedule.stream} as soon as possible, the others late",
+        "last": f"{schedule.stream} late, the others as soon as possible",
+        "random": f"drawn at random from seed {schedule.seed}",
+    }[schedule.policy]
+    parts = [f"hold {o.second} until {o.first}" for o in schedule.orders]
+    parts += [f"answer {label} with {'yes' if yes else 'no'}" for label, yes in schedule.choices]
+    return "; ".join([policy, *parts])
+
+
+def _ending(outcome: Outcome) -> str:
+    said = outcome.leaves[0].data.decode("utf-8", "replace") if outcome.leaves else ""
+    return {
+        "returned": "returned an output",
+        "raised": f"raised {said}",
+        "died": f"the process died: {said}",
+        "diverged": "never ended: it did many times more steps than the run without faults",
+        "timeout": "no result in time",
+        "stuck": "stuck: every thread waits for another",
+    }[outcome.status]

@@ -1,0 +1,158 @@
+"""The report of a proof, rendered from its JSON and from nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from .text import WIDTH, Style, clean, count, cut, folded, paragraph, wrapped
+
+_VERDICTS = {
+    "proved": "green", "refuted": "red", "load-bearing": "green", "masked": "yellow",
+    "redundant": "yellow", "unexercised": "yellow", "inconclusive": "yellow",
+}  # fmt: skip
+_ORDER = ("inconclusive", "load-bearing", "masked", "redundant", "unexercised")
+
+
+def render(proof: Mapping[str, Any], *, colour: bool = False) -> str:
+    """The whole report, at most 100 columns wide."""
+    style = Style(colour)
+    witnesses: dict[str, str] = {}  # token -> its short name
+    owners: dict[str, list[str]] = {}
+    blocks = [
+        _header(proof, style),
+        _edges(proof, style, witnesses, owners),
+        _races(proof, style, witnesses, owners),
+        _diagnostics(proof, style),
+        _witnesses(proof, style, witnesses, owners),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _header(proof: Mapping[str, Any], style: Style) -> list[str]:
+    green = proof["green"]
+    verdict = green["verdict"]
+    facts = (
+        f"{count(green['outcomes'], 'outcome')} in {count(green['schedules'], 'schedule')},"
+        f" {count(green['conflicts'], 'conflict')} between agents"
+    )
+    lines = wrapped("subject    ", proof["subject"], 0)
+    lines += wrapped("device     ", proof["device"], 0)
+    lines.append(f"green      {style(verdict, _VERDICTS.get(verdict, ''))}: {facts}")
+    lines += wrapped("scope      ", green["scope"], 0)
+    reference = green.get("reference")
+    if reference == "different":
+        text = "different: every schedule may agree and be wrong"
+        lines.append(f"reference  {style(text, 'red')}")
+    else:
+        lines.append(f"reference  {reference or 'none given'}")
+    return lines
+
+
+def _edges(
+    proof: Mapping[str, Any], style: Style, names: dict[str, str], owners: dict[str, list[str]]
+) -> list[str]:
+    edges = proof["edges"]
+    if not edges:
+        return ["EDGES  none: the program made no suppressible sync call"]
+    tally = Counter(edge["verdict"] for edge in edges)
+    parts = [f"{tally[v]} {v}" for v in sorted(tally, key=_rank)]
+    lines = [style(f"EDGES  {count(len(edges), 'site')}: {', '.join(parts)}", "bold")]
+    for edge in edges:
+        lines += ["", *_edge(edge, style, names, owners)]
+    if tally["redundant"]:
+        lines += ["", "Redundant holds for the program and the input that ran, not for others."]
+    return lines
+
+
+def _rank(verdict: str) -> tuple[int, str]:
+    return (_ORDER.index(verdict) if verdict in _ORDER else len(_ORDER), verdict)
+
+
+def _edge(
+    edge: Mapping[str, Any], style: Style, names: dict[str, str], owners: dict[str, list[str]]
+) -> list[str]:
+    verdict = edge["verdict"]
+    witness = _named(edge.get("witness"), edge["id"], names, owners)
+    times = count(edge["instances"], "time")
+    title = f"{edge['id']}, {times}{', witness ' + witness if witness else ''}"
+    head, *rest = wrapped(f"{verdict:<14}", title, 0)
+    lines = [style(head[: len(verdict)], _VERDICTS.get(verdict, "")) + head[len(verdict) :], *rest]
+    if edge.get("code"):
+        source = cut(f"{edge['line']} | {clean(edge['code'])}", WIDTH - 4)
+        lines.append("    " + style(source, "dim"))
+    lines += paragraph(edge.get("reason", ""), 4)
+    for guard in edge.get("guards", ()):
+        lines += wrapped("guards ", guard, 4)
+    for cover in edge.get("covered_by", ()):
+        lines += wrapped("covered by ", cover, 4)
+    for others in edge.get("masked_with", ()):
+        lines += wrapped("masked with ", " + ".join(others), 4)
+    return lines
+
+
+def _races(
+    proof: Mapping[str, Any], style: Style, names: dict[str, str], owners: dict[str, list[str]]
+) -> list[str]:
+    races = proof["green"]["races"]
+    if not races:
+        return []
+    lines = [style(f"RACES  {len(races)} in the program as written", "bold")]
+    for race in races:
+        harm = "changes the output" if race["changes_output"] else "benign: no output differs"
+        pair = f"{_place(race['first'])} and {_place(race['second'])}"
+        witness = _named(race.get("witness"), f"{race['hazard']} {pair}", names, owners)
+        title = f"{race['memory']}: {harm}{', witness ' + witness if witness else ''}"
+        head, *rest = wrapped(f"{race['hazard']:<9} ", title, 0)
+        colour = "red" if race["changes_output"] else "yellow"
+        lines += ["", style(head[: len(race["hazard"])], colour) + head[len(race["hazard"]) :]]
+        lines += rest
+        for name in ("first", "second"):
+            access = race[name]
+            where = f"{_place(access)} {access['op']} on {access['stream']}"
+            lines += wrapped(f"{name:<7}", where, 4)
+        lines += [
+            line for name in ("allocated", "freed") if race.get(name)
+            for line in wrapped(f"{name:<10}", race[name], 4)
+        ]  # fmt: skip
+    return lines
+
+
+def _place(access: Mapping[str, Any]) -> str:
+    return f"{access['file']}:{access['line']}"
+
+
+def _diagnostics(proof: Mapping[str, Any], style: Style) -> list[str]:
+    notes = proof["diagnostics"]
+    if not notes:
+        return []
+    lines = [style(f"DIAGNOSTICS  {len(notes)}", "bold"), ""]
+    for note in notes:
+        place = f"{_place(note)}: " if note.get("file") else ""
+        first, *rest = str(note["message"]).splitlines() or [""]
+        lines += wrapped("", f"{place}{note['kind']}: {first}", 0)
+        lines += [line for text in rest for line in paragraph(text, 2)]
+    return lines
+
+
+def _named(
+    token: str | None, owner: str, names: dict[str, str], owners: dict[str, list[str]]
+) -> str:
+    """The short name under which the token is listed, "" without one."""
+    if not token:
+        return ""
+    owners.setdefault(token, []).append(owner)
+    return names.setdefault(token, f"W{len(names) + 1}")
+
+
+def _witnesses(
+    proof: Mapping[str, Any], style: Style, names: dict[str, str], owners: dict[str, list[str]]
+) -> list[str]:
+    if not names:
+        return []
+    lines = [style("WITNESSES", "bold")]
+    lines += wrapped("", f"Run one again: redgreen replay TOKEN {proof['subject']}", 0)
+    for token, name in names.items():
+        lines += ["", *wrapped(f"{name}  ", "; ".join(owners[token]), 0), *folded(token)]
+    return lines
