@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from redgreen.threads import bindings, calls, originals
 from redgreen.threads.agent import current
+from redgreen.threads.identity import number, numbered_init
 from redgreen.threads.locks import Lock, RLock
 from redgreen.threads.outside import METHODS, around, semaphore_methods
 
@@ -89,6 +90,10 @@ class Patches:
         # Names of new threads and pools, which programs print, count from 1 in every run.
         self._set(threading, "_counter", itertools.count(1).__next__)
         self._set(pool, "_counter", itertools.count().__next__)
+        for owner in (threading.Thread, concurrent.futures.Future):
+            self._set(owner, "__init__", numbered_init(owner.__init__))
+            self._set(owner, "__hash__", number)
+        self._set(concurrent.futures._base, "id", number)  # it sorts futures by id
         # The library computes what is left of a wait from these two. They must not see real time,
         # or the order in which two equal waits run out would depend on the machine.
         self._set(threading, "_time", self._virtual_time)

@@ -32,13 +32,10 @@ class Lock:
             _note_guest()
             return bool(self._real.acquire(blocking, timeout))
         agent.baton.tick(agent)
-        # The first try also checks the arguments, and raises what the real lock raises.
-        taken = self._real.acquire(blocking, timeout) if not blocking else self._real.acquire(False)
-        if not taken and blocking:
-            if timeout != -1:
-                _check_timeout(timeout)
-                if timeout == 0:
-                    return False
+        if timeout != -1:
+            _check_arguments(blocking, timeout)
+        taken = self._real.acquire(False)
+        if not taken and blocking and timeout != 0:
             taken = self._wait(agent, None if timeout == -1 else timeout)
         if taken:
             agent.baton.order.acquire(agent.id, self.released_at)
@@ -115,9 +112,8 @@ class RLock(Lock):
         self._real._acquire_restore(state)
 
 
-def _check_timeout(timeout: float) -> None:
-    probe = originals.allocate_lock()
-    probe.acquire(True, timeout)  # raises for what no lock accepts, and is free
+def _check_arguments(blocking: bool, timeout: float) -> None:
+    originals.allocate_lock().acquire(blocking, timeout)  # raises for what no lock accepts
 
 
 def _note_guest() -> None:

@@ -34,8 +34,6 @@ def _stack(ident: int) -> str:
     frame = sys._current_frames().get(ident)
     if frame is None:
         return "  (no Python frame)\n"
-    frames = traceback.extract_stack(frame)
-    mine = __file__.rpartition("/")[0]
-    while len(frames) > 1 and frames[-1].filename.startswith(mine):  # parking says nothing
-        frames.pop()
-    return "".join(traceback.format_list(frames))
+    mine = __file__.rpartition("/")[0]  # how a thread is started and parked says nothing
+    frames = [at for at in traceback.extract_stack(frame) if not at.filename.startswith(mine)]
+    return "".join(traceback.format_list(frames)) or "  (inside redgreen)\n"
