@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from ..trace import Access
+from .gpu import BACKEND
+from .tensor import DeviceTensor
 
 aten = torch.ops.aten
 # (args, kwargs, tensors found, tensors written) at enqueue -> accesses at execution, when the
@@ -42,6 +44,31 @@ def find(func: Any) -> Rule | None:
     return None
 
 
+_INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+
+
 def move_indices(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Host index tensors go to the device, as CUDA's indexing does it: a blocking copy."""
-    return args
+    if func not in _INDEXING or not any(
+        isinstance(i, torch.Tensor) and not isinstance(i, DeviceTensor) for i in args[1]
+    ):
+        return args
+    place = args[0].raw.device if not isinstance(args[0], DeviceTensor) else _backend()
+    moved = [
+        aten._to_copy.default(i, device=place) if isinstance(i, torch.Tensor) else i
+        for i in args[1]
+    ]
+    return (args[0], moved, *args[2:])
+
+
+def _backend() -> torch.device:
+    return torch.device(BACKEND, 0)
+
+
+def shape_from_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does the output's shape depend on values? Indexing only where an index is a mask."""
+    if func in _INDEXING:
+        return any(
+            isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1]
+        )
+    return kwargs.get("output_size") is None  # repeat_interleave may be told

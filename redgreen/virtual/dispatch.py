@@ -326,7 +326,7 @@ def _operator(func: Any) -> Plan:
             tensors(kwargs.values(), found)
         if gpu.break_rule != 12:
             check_devices(name, found)
-        if dynamic:
+        if dynamic and access_rules.shape_from_data(func, args, kwargs):
             return _synchronous(gpu, func, args, kwargs, found)
         if written or outs:
             targets = [args[i] if i < len(args) else kwargs.get(n) for i, n in written]
