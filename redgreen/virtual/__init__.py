@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ..faults import Fault
 from ..schedule import SERIAL, Schedule
+from ..threads import Control, Moment, current_agent
+from ..trace import Kind, Note
 from .facade import installed
 from .gpu import GPU, Record
+from .machine import Machine
 
 if TYPE_CHECKING:
     from .streams import Stream
@@ -30,16 +33,21 @@ class VirtualGPU:
         break_rule: int = 0,
     ) -> None:
         self.gpu = GPU(schedule, faults, step_limit, break_rule)
-        self._installed: AbstractContextManager[GPU] | None = None
+        self.control = Control(HostOrder(self.gpu.machine))
+        self._open = ExitStack()
 
     def __enter__(self) -> VirtualGPU:
-        self._installed = installed(self.gpu)
-        self._installed.__enter__()
+        machine = self.gpu.machine
+        with ExitStack() as opening:
+            opening.enter_context(installed(self.gpu))
+            opening.enter_context(self.control)
+            machine.thread_key = current_agent
+            machine.before_step = self.control.step
+            self._open = opening.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._installed is not None:
-            self._installed.__exit__(*error)
+        self._open.__exit__(*error)
 
     def hold(self, stream: Stream) -> Hold:
         """No further work of ``stream`` executes until the hold is opened."""
@@ -48,9 +56,34 @@ class VirtualGPU:
     def finish(self) -> Record:
         """Lets the device finish and hands out the trace. The run is over."""
         machine = self.gpu.machine
+        self.control.freeze()
+        machine.before_step = None
         trace = machine.finish()
         self.gpu.memory.close()
+        trace.notes += [Note("uncontrolled", 0, what) for what in self.control.uncontrolled]
+        if self.control.deadlock is not None:
+            trace.refusals.append(f"the host threads deadlocked: {self.control.deadlock}")
         return Record(trace, machine.hits, tuple(machine.broken), machine.changed)
+
+
+class HostOrder:
+    """Writes what orders the host threads into the trace."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def thread_started(self, thread: int, name: str) -> None:
+        taken = self._machine.thread_names.values()
+        unique = f"host {name}"
+        self._machine.thread_names[thread] = (
+            unique if unique not in taken else f"{unique} ({thread})"
+        )
+
+    def published(self, key: Moment, thread: int) -> None:
+        self._machine.host_order(Kind.PUBLISH, key, thread)
+
+    def acquired(self, key: Moment, thread: int) -> None:
+        self._machine.host_order(Kind.ACQUIRE, key, thread)
 
 
 class Hold:

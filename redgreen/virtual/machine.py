@@ -13,7 +13,6 @@ without breaking an `Order`, the order is broken and reported: a schedule never 
 from __future__ import annotations
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -101,9 +100,9 @@ class Machine:
         self._eager = schedule.policy == "serial" and not schedule.orders
         self._favourite = -1
         self._running = False
-        self.local = threading.local()
-        self.host_name: Callable[[], str] = lambda: threading.current_thread().name
-        self.thread_key: Callable[[], int] = threading.get_ident
+        self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
+        self.thread_names: dict[int, str] = {}
+        self.before_step: Callable[[], None] | None = None  # host threads under control
 
     # -- agents and edges ------------------------------------------------------------------------
 
@@ -118,21 +117,15 @@ class Machine:
 
     def host(self) -> int:
         """The agent of the calling host thread."""
-        key = self.thread_key()
-        agent = self._host_ids.get(key)
-        if agent is None:
-            agent = self._host_ids[key] = len(self.trace.agents)
-            first = len(self._host_ids) == 1
-            self.trace.agents.append(Agent(agent, "host" if first else self._thread_name(), True))
-        return agent
+        return self._agent_of(self.thread_key())
 
-    def _thread_name(self) -> str:
-        taken = {a.name for a in self.trace.agents}
-        name = base = f"host {self.host_name()}"
-        n = 2
-        while name in taken:
-            name, n = f"{base} ({n})", n + 1
-        return name
+    def _agent_of(self, thread: int) -> int:
+        agent = self._host_ids.get(thread)
+        if agent is None:
+            agent = self._host_ids[thread] = len(self.trace.agents)
+            name = self.thread_names.get(thread) if len(self._host_ids) > 1 else "host"
+            self.trace.agents.append(Agent(agent, name or f"host thread {thread}", True))
+        return agent
 
     def edge(self, kind: str) -> tuple[int, bool]:
         """The sync call site that is being called, and whether a fault takes the call out."""
@@ -206,14 +199,17 @@ class Machine:
         if self.error is not None:
             raise self.error
 
-    def publish_host(self, key: Hashable) -> None:
-        """Host-to-host order: what this thread did so far is now under ``key``."""
-        me = self.host()
-        self.host_step(Work(me, me, Kind.PUBLISH, "release", self.sites.here(), key=key))
+    def host_order(self, kind: Kind, key: Hashable, thread: int) -> None:
+        """Order between host threads: a PUBLISH or ACQUIRE of ``thread``, not a step of the device.
 
-    def acquire_host(self, key: Hashable) -> None:
-        me = self.host()
-        self.host_step(Work(me, me, Kind.ACQUIRE, "acquire", self.sites.here(), key=key))
+        The schedule is not asked: locks are taken and released inside other steps.
+        """
+        me = self._agent_of(thread)
+        op = "release" if kind is Kind.PUBLISH else "acquire"
+        work = Work(me, me, kind, op, self.sites.here(), key=("thread", key))
+        self._append(work)
+        work.done = True
+        self.execution.append(work.index)
 
     def issued(self, agent: int) -> bool:
         """Was anything ever issued to this agent?"""
@@ -278,6 +274,11 @@ class Machine:
         )
 
     def _enter(self, work: Work) -> None:
+        if self.before_step is not None:
+            self.before_step()
+        self._append(work)
+
+    def _append(self, work: Work) -> None:
         works = self.works
         work.index = len(works)
         works.append(work)
