@@ -11,13 +11,13 @@ torch is imported only after the hash seed is fixed, because that starts Python 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from .jsonfile import JSONFile
 from .progress import Progress
@@ -138,16 +138,16 @@ def _prove(options: argparse.Namespace, _: None) -> int:
     reference = parse(options.reference) if options.reference else None
     out = JSONFile(options.json) if options.json else None
     progress = Progress(quiet=options.quiet)
-    interrupt = _Interrupt()
     progress("importing torch")
     from . import api
 
     try:
-        proof = api.prove_subject(
-            subject, reference=reference, device=options.device, timeout=options.timeout,
-            budget=options.budget, edges=options.edges, allocator=options.allocator,
-            progress=progress,
-        ).to_dict()  # fmt: skip
+        with _Interrupt() as interrupt:
+            proof = api.prove_subject(
+                subject, reference=reference, device=options.device, timeout=options.timeout,
+                budget=options.budget, edges=options.edges, allocator=options.allocator,
+                progress=progress,
+            ).to_dict()  # fmt: skip
     except api.SubjectRaised as error:
         progress.close()
         return _raised(subject.name, str(error))
@@ -163,10 +163,16 @@ def _prove(options: argparse.Namespace, _: None) -> int:
 class _Interrupt:
     """Remembers a Ctrl-C, after which a proof returns what is known instead of raising."""
 
-    def __init__(self) -> None:
-        self.hit = False
-        with contextlib.suppress(ValueError):  # not the main thread: never interrupted
-            signal.signal(signal.SIGINT, self._handle)
+    hit = False
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # others are never interrupted
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, *_: object) -> None:
         self.hit = True
@@ -176,9 +182,12 @@ class _Interrupt:
 def _report(proof: dict[str, Any], out: JSONFile | None) -> int:
     from .report.table import render
 
-    if out:
-        out.write(proof)
-    sys.stdout.write(render(proof, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    try:
+        sys.stdout.write(render(proof, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        sys.stdout.flush()
+    finally:  # also when the reader of the table has left
+        if out:
+            out.write(proof)
     return exit_status(proof)
 
 

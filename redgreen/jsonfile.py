@@ -17,8 +17,10 @@ class JSONFile:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        # Devices and pipes (/dev/stdout) cannot be replaced, only written to.
-        self._special = self._path.exists() and not self._path.is_file()
+        # Devices and pipes cannot be replaced, only written to. /dev/stdout may lead to a file.
+        self._special = self._path.exists() and (
+            not self._path.is_file() or path.startswith(("/dev/", "/proc/"))
+        )
         try:
             if self._path.is_dir():
                 raise IsADirectoryError(None, "is a directory")
@@ -36,7 +38,8 @@ class JSONFile:
         """Write ``value`` completely or not at all."""
         text = json.dumps(value, indent=2) + "\n"
         if self._special:
-            self._path.write_text(text, encoding="utf-8")
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(text)
             return
         handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
         try:

@@ -17,7 +17,7 @@ class Progress:
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._tty = self._stream.isatty()
-        self._shown = time.monotonic() - _PATIENCE
+        self._shown = time.monotonic()  # short work says nothing
         self._open = False
         self.latest = ""
 
