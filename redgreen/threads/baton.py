@@ -50,6 +50,7 @@ class Baton:
         self.deadlock: Deadlock | None = None
         self.agents: list[Agent] = []
         self.guests: set[int] = set()  # idents of uncontrolled threads that use our locks
+        self.uncontrolled: list[str] = []  # what happened that no order knows, for reports
         self.private: set[int] = set()  # idents of redgreen's own threads
         self._chooser = chooser
         self._section = Section()
@@ -167,6 +168,7 @@ class Baton:
         ident = get_ident()
         if ident not in self.guests and all(agent.ident != ident for agent in self.agents):
             self.guests.add(ident)
+            self.uncontrolled.append("a thread that is not under control used a lock that is")
 
     def freeze(self) -> None:
         """The running thread keeps the baton for good, and uses real primitives from now on."""

@@ -31,7 +31,6 @@ class Control:
         self._order = Order(listener or Silent())
         self.baton = Baton(self._order, chooser or FirstCome())
         self.on_start: list[Callable[[], None]] = []
-        self.uncontrolled: list[str] = []  # what the program did that no order knows; for reports
         self._patches = install.Patches(self)
 
     def __enter__(self) -> Control:
@@ -79,6 +78,11 @@ class Control:
     def alive(self) -> list[str]:
         """Names of the threads that have not ended; the main thread is not among them."""
         return [agent.name for agent in self.baton.alive()]
+
+    @property
+    def uncontrolled(self) -> list[str]:
+        """What happened that no order knows: reasons to say ``inconclusive``."""
+        return self.baton.uncontrolled
 
     @property
     def deadlock(self) -> Deadlock | None:

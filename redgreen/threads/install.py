@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import concurrent.futures.thread
 import itertools
+import logging
 import multiprocessing.connection
 import multiprocessing.synchronize
 import queue
@@ -111,7 +112,9 @@ class Patches:
                 idents = {thread.ident for thread in pool._threads if thread.is_alive()}
                 if idents:
                     self._control.baton.guests |= idents
-                    self._control.uncontrolled.append("a thread pool that ran before the subject")
+                    self._control.baton.uncontrolled.append(
+                        "a thread pool that ran before the subject"
+                    )
                 else:
                     pool._work_queue = calls.SimpleQueue()
                     pool._idle_semaphore = threading.Semaphore(0)
@@ -128,6 +131,10 @@ class Patches:
                 self._rebind(names, key, _wrap(value, wrappers))
             else:
                 self._adopt_inside(value, wrappers)
+        for reference in logging._handlerList:  # type: ignore[attr-defined]
+            handler = reference()  # every thread logs, and not every handler is a global
+            if handler is not None:
+                self._adopt_inside(handler, wrappers)
 
     def _adopt_inside(self, holder: Any, wrappers: dict[int, Lock]) -> None:
         names = vars(holder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import concurrent.futures
+import logging
 import multiprocessing.connection
 import os
 import queue
@@ -109,6 +110,28 @@ def test_module_level_objects_from_before_are_under_control() -> None:
 
     assert watched(program)[1] == ["held", "taken", "1"]
     assert not module_lock.locked()
+
+
+class Slow(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        time.sleep(1)
+
+
+def test_a_handler_from_before_that_waits_does_not_stop_the_others() -> None:
+    logger = logging.getLogger("redgreen.tests.slow")
+    handler = Slow()
+    logger.addHandler(handler)
+    before = handler.lock
+
+    def program(log: Log) -> None:
+        thread = threading.Thread(target=logger.error, args=("one",))
+        thread.start()
+        logger.error("two")
+        thread.join()
+
+    watched(program)
+    logger.removeHandler(handler)
+    assert handler.lock is before
 
 
 def test_a_thread_object_from_before_can_be_started() -> None:

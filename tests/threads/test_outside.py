@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
+import multiprocessing.pool
 import os
 import socket
 import subprocess
@@ -13,8 +15,6 @@ import warnings
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from redgreen.threads import Control, Watchdog
 from tests.child import in_child
@@ -87,6 +87,9 @@ def test_a_subprocess_runs_while_others_work() -> None:
 @pytest.mark.parametrize("pin_memory", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader(workers: int, pin_memory: bool) -> None:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
     def program(log: Log) -> list[float]:
         data = TensorDataset(torch.arange(16.0))
         loader = DataLoader(data, batch_size=4, num_workers=workers, pin_memory=pin_memory)
@@ -99,6 +102,25 @@ def test_a_data_loader(workers: int, pin_memory: bool) -> None:
         return result
 
     assert in_child(body) == [6, 22, 38, 54] * 2
+
+
+def test_an_event_loop_and_its_threads() -> None:
+    def program(log: Log) -> list[int]:
+        async def main() -> list[int]:
+            await asyncio.sleep(0.01)
+            return list(await asyncio.gather(*(asyncio.to_thread(abs, -n) for n in range(4))))
+
+        return asyncio.run(main())
+
+    assert watched(program)[1] == [0, 1, 2, 3]
+
+
+def test_a_thread_pool_of_multiprocessing() -> None:
+    def program(log: Log) -> list[int]:
+        with multiprocessing.pool.ThreadPool(2) as pool:
+            return pool.map(abs, [-1, -2, -3])
+
+    assert watched(program)[1] == [1, 2, 3]
 
 
 def test_the_watchdog_reports_a_thread_that_blocks_outside() -> None:
@@ -160,5 +182,7 @@ def test_a_lock_held_by_an_uncontrolled_thread_is_waited_for() -> None:
         with shared["lock"]:
             return bool(shared["done"])
 
-    assert watched(program)[1]
+    log, done = watched(program)
+    assert done and log.control is not None
+    assert log.control.uncontrolled == ["a thread that is not under control used a lock that is"]
     thread.join()
