@@ -109,6 +109,7 @@ class ForkedRunner:
         self.timeout = timeout
         self.runs = 0  # so far
         self.digests: dict[tuple[Schedule, frozenset[Fault]], str] = {}  # of the latest outcomes
+        self._endless: dict[tuple[Schedule, frozenset[Fault]], Run] = {}
         self._gpu = gpu
         self._warm = False
 
@@ -119,6 +120,9 @@ class ForkedRunner:
         step_limit: int | None = None,
     ) -> Run:
         """Execute once. UsageError: there is no such function, or it cannot be called."""
+        key = schedule, faults
+        if key in self._endless:  # to wait again would only tell the same
+            return self._endless[key]
         if not self.runs:
             self._warm_up()
         self.runs += 1
@@ -131,9 +135,12 @@ class ForkedRunner:
         if not self._warm and self.subject.own_imports and message.outcome.status == "returned":
             self._warm = True
             self._import_as_child_did(message.imported)
-        self.digests[schedule, faults] = message.outcome.digest()
-        return Run(schedule, faults, message.outcome, message.trace, message.hits, message.broken,
-                   message.changed)
+        self.digests[key] = message.outcome.digest()
+        run = Run(schedule, faults, message.outcome, message.trace, message.hits, message.broken,
+                  message.changed)
+        if message.outcome.status == "timeout":
+            self._endless[key] = run
+        return run
 
     # -- in the parent ---------------------------------------------------------------------------
 
@@ -168,6 +175,7 @@ class ForkedRunner:
     def _received(self, ended: Ended) -> _Message:
         printed = ended.stdout.decode("utf-8", "surrogateescape")
         errors = ended.stderr.decode("utf-8", "replace")
+        stacks = _trimmed(ended.stacks)
         said = _section("standard output", printed) + _section("standard error", errors)
         if ended.payload is not None:
             message: _Message = pickle.loads(ended.payload)
@@ -178,12 +186,12 @@ class ForkedRunner:
                 message.outcome = replace(outcome, leaves=_lines(printed))
             return message
         if ended.how == "timeout":
-            detail = f"no result after {self.timeout:g} s\n{ended.stacks}{said}"
+            detail = f"no result after {self.timeout:g} s\n{stacks}{said}"
             return _Message(Outcome("timeout", (), detail))
         if ended.how == "flooded":
             return _Message(Outcome("diverged", (), f"it printed without end\n{said[-2000:]}"))
         leaf = Leaf("", "died", ended.cause.encode())
-        return _Message(Outcome("died", (leaf,), f"{ended.cause}\n{ended.stacks}{said}"))
+        return _Message(Outcome("died", (leaf,), f"{ended.cause}\n{stacks}{said}"))
 
     # -- in the child ----------------------------------------------------------------------------
 
@@ -306,6 +314,16 @@ def _is_ours(trace: TracebackType) -> bool:
     return file in (__file__, sys.modules["redgreen.subject"].__file__) or file.startswith(
         "<frozen "
     )
+
+
+def _trimmed(stacks: str) -> str:
+    """Each thread's frames, latest first, down to the subject's first."""
+    lines, ours = [], False
+    for line in stacks.splitlines(keepends=True):
+        ours = line.startswith("  File ") and (ours or f'"{__file__}"' in line)
+        if not ours:
+            lines.append(line)
+    return "".join(lines)
 
 
 def _section(title: str, text: str) -> str:

@@ -121,7 +121,15 @@ def test_a_host_loop_without_steps_runs_out_of_time_and_shows_every_thread() -> 
     assert run.outcome.status == "timeout"
     assert run.outcome.detail.startswith("no result after 0.5 s\n")
     assert "waits_for_ever" in run.outcome.detail and "in subject" in run.outcome.detail
+    assert "isolation.py" not in run.outcome.detail
     assert run.trace.steps == []
+
+
+def test_a_run_out_of_time_is_not_waited_for_again() -> None:
+    forked = runner(lambda: time.sleep(60), timeout=0.3)
+    assert forked.run(SERIAL) is forked.run(SERIAL)
+    assert forked.run(LAZY).outcome.status == "timeout"
+    assert forked.runs == 2
 
 
 def test_output_without_bytes_is_the_subjects_error() -> None:
