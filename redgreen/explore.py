@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .faults import Fault
-from .lifetimes import latent_frees
+from .lifetimes import reuse_matters
 from .order import bound, predecessors
 from .races import Conflict, analyse
 from .run import Outcome, Run, Runner
@@ -111,11 +111,14 @@ def choices(trace: Trace) -> Choices:
 def holds(trace: Trace, conflicts: Iterable[Conflict]) -> Iterator[Schedule]:
     """Schedules that reverse a conflict: first eagerly, then with everything else late."""
     answers = choices(trace)
+    late = tuple(_order(trace, (step.index, asked)) for step in trace.steps
+                 if step.kind is Kind.CHOICE and not step.taken for asked in _asked(trace, step))
     for conflict in conflicts:
-        first, second = trace.steps[conflict.first], trace.steps[conflict.second]
-        for policy in ("serial", "lazy"):
-            yield Schedule(policy, orders=(Order(second.label, first.label),), choices=answers)
-        yield Schedule("lazy", orders=(Order(second.label, first.label),))
+        flip = _order(trace, (conflict.second, conflict.first))
+        yield Schedule("serial", orders=(flip, *late), choices=answers)
+        yield Schedule("lazy", orders=(flip, *late), choices=answers)
+        if answers:
+            yield Schedule("lazy", orders=(flip,))
 
 
 def demonstrations(trace: Trace) -> Iterator[Schedule]:
@@ -162,20 +165,19 @@ def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
     graph = _Graph(trace, _executed(trace, found.races))
     answers = choices(trace)
     labels = {pair: _order(trace, pair) for pair in graph.pairs}
+    late = tuple(_order(trace, pair) for pair in graph.refusals)
     everything = frozenset((o.first, o.second) for o in labels.values())
     result: list[tuple[Schedule, Class | None]] = []
     for pair in graph.pairs:
         if graph.immediate(pair):
             flip = _order(trace, (pair[1], pair[0]))
-            kept = tuple(labels[other] for other in graph.pairs if other != pair)
+            kept = tuple(labels[other] for other in graph.pairs if other != pair) + late
             was = labels[pair]
             expected = (everything - {(was.first, was.second)}) | {(flip.first, flip.second)}
             result.append((Schedule(orders=(flip, *kept), choices=answers), (expected, answers)))
-    # Where every free is safe, whoever takes a block is ordered behind its last use: without
-    # races the allocator's choices decide places only, and no byte.
-    reuse_matters = bool(found.races) or bool(latent_frees(trace))
+    reuse = reuse_matters(trace)
     for step in trace.steps:
-        if step.kind is Kind.CHOICE and (step.allocation < 0 or reuse_matters):
+        if step.kind is Kind.CHOICE and (step.allocation < 0 or reuse):
             result += [(schedule, None) for schedule in _other_answer(trace, graph, step)]
     return result
 
@@ -189,6 +191,7 @@ def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedul
                     if s.kind is Kind.CHOICE)
     here = graph.position[choice.index]
     pairs = [p for p in graph.pairs if max(graph.position[p[0]], graph.position[p[1]]) < here]
+    pairs += [p for p in graph.refusals if p[0] < choice.index]
     if not choice.taken:
         orders = tuple(_order(trace, pair) for pair in pairs)
         yield Schedule(orders=orders, choices=(*answers, (choice.label, True)))
@@ -234,7 +237,13 @@ class _Graph:
         self.pairs = pairs
         self.position = _positions(trace)
         self._before = [set(found) for found in predecessors(trace)]
-        for first, second in pairs:
+        # "Not yet" means that what was asked about came later; it must again in the next run.
+        self.refusals = [
+            (step.index, asked)
+            for step in trace.steps if step.kind is Kind.CHOICE and not step.taken
+            for asked in _asked(trace, step) if self.position[asked] > self.position[step.index]
+        ]
+        for first, second in (*pairs, *self.refusals):
             self._before[second].add(first)
 
     def immediate(self, pair: Pair) -> bool:

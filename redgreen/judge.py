@@ -8,6 +8,8 @@ from itertools import chain
 
 from .explore import Abandoned, Choices, Search, demonstrations, holds, spread
 from .faults import Fault
+from .lifetimes import without_reuse
+from .order import questions
 from .races import Analysis, Conflict, analyse
 from .run import Outcome, Run, Runner
 from .schedule import LAZY, SERIAL, Schedule
@@ -51,7 +53,7 @@ class Lost:
 
     trace: Trace
     conflicts: list[Conflict]
-    gained: bool = False  # a re-bound wait can also order what was a race
+    other: bool = False  # a race becomes ordered, or a choice asks about something else
 
 
 @dataclass(slots=True)
@@ -77,16 +79,24 @@ def lost_orders(base: Base, edges: frozenset[EdgeSite]) -> list[Lost]:
     result = []
     for key, run in base.variants():
         gone = indices(run.trace, edges)
-        if not gone:
-            continue
-        before = base.analyses[key]
-        after = analyse(run.trace, gone, every=bool(before.races))
-        known = {(c.first, c.second, c.memory) for c in before.races}
-        left = {(c.first, c.second, c.memory) for c in after.races}
-        conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
-        if conflicts or known - left:
-            result.append(Lost(run.trace, conflicts, bool(known - left)))
-    return result
+        if gone:
+            result.append(_lost(run.trace, gone, base.analyses[key]))
+            bare = without_reuse(run.trace)
+            if bare is not None:
+                found = analyse(bare, every=bool(base.analyses[key].races))
+                part = _lost(bare, gone, found)
+                part.conflicts = [c for c in part.conflicts if c.hazard != "UAF"]
+                result.append(part)
+    return [part for part in result if part.conflicts or part.other]
+
+
+def _lost(trace: Trace, gone: frozenset[int], before: Analysis) -> Lost:
+    after = analyse(trace, gone, every=bool(before.races))
+    known = {(c.first, c.second, c.memory) for c in before.races}
+    left = {(c.first, c.second, c.memory) for c in after.races}
+    conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
+    other = bool(known - left) or questions(trace) != questions(trace, gone)
+    return Lost(trace, conflicts, other)
 
 
 def judge(base: Base, edges: frozenset[EdgeSite]) -> Judgement:
@@ -104,7 +114,8 @@ def judge(base: Base, edges: frozenset[EdgeSite]) -> Judgement:
 
 
 def _decide(base: Base, search: Search, verdict: Judgement) -> None:
-    if not verdict.lost and not _unforeseen(base, search, verdict):
+    if not verdict.lost:
+        _confirm(base, search, verdict)
         return
     if not base.search.complete:
         verdict.reason = f"the base outcomes are not all known: {base.search.gap}"
@@ -131,23 +142,13 @@ def _decide(base: Base, search: Search, verdict: Judgement) -> None:
         verdict.reason = "order is lost, but every schedule gives the same bytes"
 
 
-def _unforeseen(base: Base, search: Search, verdict: Judgement) -> bool:
-    """The order says that nothing changes. Confirm it by one run, whose own trace may know more
-    (a dropped record_stream can give a block to somebody else). True: search on.
-    """
-    run = search.run(LAZY)
+def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
+    """The order says that nothing changes; one run with everything late must agree."""
     verdict.changed = False
-    if run is None:
-        return False
-    if base.is_new(run.outcome) and base.search.complete:
+    run = search.run(LAZY)
+    if run is not None and base.is_new(run.outcome) and base.search.complete:
         verdict.changed, verdict.witness = True, run.schedule
         verdict.reason = "the recorded order does not explain the difference"
-        return False
-    races = [] if base.racy else analyse(run.trace).races
-    if races:
-        verdict.changed = None
-        verdict.lost = [Lost(run.trace, races)]
-    return bool(races)
 
 
 def _directed(lost: list[Lost]) -> Iterable[Schedule]:

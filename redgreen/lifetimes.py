@@ -10,10 +10,42 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .order import NOTHING, clocks
+from .order import NOTHING, clocks, questions
+from .races import analyse
 from .trace import Kind, Trace
+
+
+def without_reuse(trace: Trace) -> Trace | None:
+    """The order that is left when the allocator never finds a marked block done (so that taking it
+    orders nothing); None if it never asked. Conflicts between lifetimes mean nothing there.
+    """
+    asked = [s.index for s in trace.steps if s.kind is Kind.CHOICE and s.allocation >= 0]
+    if not asked:
+        return None
+    steps = list(trace.steps)
+    for index in asked:
+        steps[index] = replace(steps[index], taken=False)
+    return replace(trace, steps=steps)
+
+
+def reuse_matters(trace: Trace) -> bool:
+    """Can the allocator's choices change more than places? Not if every free is safe (whoever takes
+    the block is ordered behind its last use) and nothing leans on the wait that a reuse implies.
+    """
+    bare = without_reuse(trace)
+    if bare is None:
+        return False
+    if latent_frees(trace) or analyse(trace).races:
+        return True
+    if any(race.hazard != "UAF" for race in analyse(bare).races):
+        return True
+    decided = [(index, done) for index, _, done in questions(trace)
+               if trace.steps[index].allocation < 0]
+    left = [(index, done) for index, _, done in questions(bare)
+            if trace.steps[index].allocation < 0]
+    return decided != left
 
 
 @dataclass(frozen=True, slots=True)

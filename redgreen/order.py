@@ -102,6 +102,32 @@ def predecessors(trace: Trace) -> list[tuple[int, ...]]:
     return result
 
 
+def questions(
+    trace: Trace, suppressed: Set[int] = NOTHING
+) -> list[tuple[int, tuple[int, ...], bool]]:
+    """What each CHOICE looks at without the edges: the choice, the steps it asks about, and
+    whether the order already decides that they are done.
+    """
+    state = Clocks(len(trace.agents))
+    published: dict[Hashable, int] = {}
+    last: dict[int, int] = {}
+    found = []
+    for step in trace.steps:
+        if vanishes(step, suppressed):
+            continue
+        if step.kind is Kind.CHOICE:
+            asked = [published[step.key]] if step.key in published else []
+            asked += [last[target] for target in step.targets if target in last]
+            clock = state.clock(step.agent)
+            done = all(clock[trace.steps[index].agent] > index for index in asked)
+            found.append((step.index, tuple(asked), done))
+        if step.kind is Kind.PUBLISH:
+            published[step.key] = step.index
+        last[step.agent] = step.index
+        state.advance(step)
+    return found
+
+
 def bound(trace: Trace, step: Step) -> Step | None:
     """The PUBLISH that an ACQUIRE or CHOICE looks at: the latest under its key before it."""
     for earlier in reversed(trace.steps[: step.index]):

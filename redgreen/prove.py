@@ -12,7 +12,7 @@ from .diagnostics import at, from_trace, unique
 from .edges import covers, cuts, edges_of
 from .explore import Abandoned, Search, demonstrations, holds, spread
 from .faults import Fault
-from .judge import Base, Judgement, indices, judge
+from .judge import Base, Judgement, indices, judge, lost_orders
 from .races import Conflict, analyse
 from .recording import Recording, SubjectRaised, record
 from .run import Outcome, Run, Runner
@@ -229,14 +229,12 @@ class _Proving:
         """Step 6: sets of edges that cut a conflict together, from that conflict's own cuts."""
         dead = [e for e in judged if self.judgements[e].changed is False]
         candidates: dict[frozenset[EdgeSite], None] = {}
-        for key, run in base.variants():
-            gone = indices(run.trace, dead)
-            before = {(c.first, c.second) for c in base.analyses[key].races}
-            lost = [c for c in analyse(run.trace, gone).races if (c.first, c.second) not in before]
-            for conflict in spread(run.trace, lost, 6):
-                for cut in cuts(run.trace, conflict, gone):
+        for part in lost_orders(base, frozenset(dead)):
+            gone = indices(part.trace, dead)
+            for conflict in spread(part.trace, part.conflicts, 6):
+                for cut in cuts(part.trace, conflict, gone):
                     if len(cut.edges) > 1:
-                        candidates[frozenset(run.trace.edges[i] for i in cut.edges)] = None
+                        candidates[frozenset(part.trace.edges[i] for i in cut.edges)] = None
         confirmed: list[frozenset[EdgeSite]] = []
         ordered = sorted(candidates, key=len)
         for rank, edges in enumerate(ordered):

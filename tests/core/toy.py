@@ -96,7 +96,7 @@ class Toy:
         self.hits: Counter[Fault] = Counter()
         self.changed: Counter[Fault] = Counter()
         self.broken: list[Order] = []
-        self._random = random.Random(schedule.seed)
+        self.random: Any = random.Random(schedule.seed)
         self._answers = dict(schedule.choices)
         self._orders: dict[str, list[Order]] = {}
         for order in schedule.orders:
@@ -293,6 +293,10 @@ class Toy:
         self._drain([stream], "item", ())
         return self.rd(landing)
 
+    def rd_device(self, source: Buffer) -> int:
+        """What a device buffer holds, behind ``done``: no step, so that tests stay small."""
+        return self._load(source)[0]
+
     def refuse(self, what: str) -> None:
         self.trace.refusals.append(what)
 
@@ -313,11 +317,11 @@ class Toy:
         elif policy == "last":
             self._run_all([s for s in self._streams if self._name(s) != self.schedule.stream])
         elif policy == "random":
-            while self._random.random() < 0.5:
-                heads = [s.queue[0] for s in self._streams if s.queue and self._ready(s.queue[0])]
-                if not heads:
-                    break
-                self._execute(self._random.choice(heads))
+            while self._heads() and self.random.random() < 0.5:
+                self._execute(self.random.choice(self._heads()))
+
+    def _heads(self) -> list[Op]:
+        return [s.queue[0] for s in self._streams if s.queue and self._ready(s.queue[0])]
 
     def _run_all(self, streams: list[Stream], needs: bool = False) -> None:
         while True:
@@ -519,10 +523,13 @@ class ToyRunner:
         self.subject = subject
         self.runs = 0
 
+    def machine(self, schedule: Schedule, faults: frozenset[Fault], limit: int | None) -> Toy:
+        return Toy(schedule, faults, limit)
+
     def run(self, schedule: Schedule, faults: frozenset[Fault] = frozenset(),
             step_limit: int | None = None) -> Run:
         self.runs += 1
-        toy = Toy(schedule, faults, step_limit)
+        toy = self.machine(schedule, faults, step_limit)
         try:
             leaves = tuple(_leaves(toy, self.subject(toy), ""))
             outcome = Outcome("returned", leaves)
