@@ -38,6 +38,8 @@ def path(
     root: _Chain = (first, None)
     after: dict[int, _Chain] = {trace.steps[first].agent: root}
     published: dict[Hashable, _Chain | None] = {}
+    if trace.steps[first].kind is Kind.PUBLISH:
+        published[trace.steps[first].key] = root
     for index in range(first + 1, second + 1):
         step = trace.steps[index]
         if vanishes(step, suppressed):

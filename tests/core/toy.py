@@ -207,13 +207,14 @@ class Toy:
     def fill(self, stream: Stream, target: Buffer, value: int) -> None:
         self.k(stream, (), target, value)
 
-    def cp(self, stream: Stream, source: Buffer, target: Buffer, at: str = "") -> None:
-        """An asynchronous copy; pinned memory is read or written when it executes."""
-
-        def action() -> None:
-            self._store(target, self._load(source))
-
-        self._work(stream, "copy", [source], [target], action)
+    def cp(self, stream: Stream, source: Buffer, target: Buffer, at: str = "",
+           staged: bool = False) -> None:
+        """An asynchronous copy; memory is read when it executes, or at the call if ``staged``."""
+        if staged:
+            self.pageable(stream, target, self.rd(source))
+        else:
+            self._work(stream, "copy", [source], [target],
+                       lambda: self._store(target, self._load(source)))
         if source.pinned and not target.pinned:
             self._poison(source, at)
 
