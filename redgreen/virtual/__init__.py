@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..faults import Fault
 from ..schedule import SERIAL, Schedule
-from ..threads import Control, Moment, current_agent
+from ..threads import Control, Key, current_agent
 from ..trace import Kind, Note
 from .facade import installed
 from .gpu import GPU, Record
@@ -79,10 +79,10 @@ class HostOrder:
             unique if unique not in taken else f"{unique} ({thread})"
         )
 
-    def published(self, key: Moment, thread: int) -> None:
+    def published(self, key: Key, thread: int) -> None:
         self._machine.host_order(Kind.PUBLISH, key, thread)
 
-    def acquired(self, key: Moment, thread: int) -> None:
+    def acquired(self, key: Key, thread: int) -> None:
         self._machine.host_order(Kind.ACQUIRE, key, thread)
 
 

@@ -428,6 +428,7 @@ class Machine:
                 self._watched[order.first], self._watched[order.second]
             ):  # fmt: skip
                 self.broken.append(order)
+        self._drop_unheard()
         self._labels = {}
         for work in self.works:
             self._label(work)
@@ -440,6 +441,18 @@ class Machine:
         ]  # fmt: skip
         trace.execution = self.execution
         return trace
+
+    def _drop_unheard(self) -> None:
+        """What a host thread let go and nobody took says nothing, and may hang on real time."""
+        heard = {w.key for w in self.works if w.kind is Kind.ACQUIRE}
+        kept = [w for w in self.works if w.op != "release" or w.key in heard]
+        if len(kept) == len(self.works):
+            return
+        place = {w.index: i for i, w in enumerate(kept)}
+        self.execution = [place[i] for i in self.execution if i in place]
+        for i, work in enumerate(kept):
+            work.index = i
+        self.works = kept
 
     def allocation(
         self, memory: int, start: int, size: int, pinned: bool, site: int, stream: int
