@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from .faults import Fault
 from .lifetimes import reuse_matters
-from .order import bound, predecessors
-from .races import Conflict, analyse
+from .order import predecessors, questions
+from .races import Conflict, all_races
 from .run import Outcome, Run, Runner
 from .schedule import Order, Policy, Schedule
 from .trace import Kind, Step, Trace
@@ -29,6 +29,7 @@ Pair = tuple[int, int]  # step indices, as executed
 Class = tuple[frozenset[tuple[str, str]], Choices]
 
 RANDOM_SEEDS = (1, 2, 3)
+MAX_VARIANTS = 32  # traces (by the answers to choices) that are kept
 MAX_STREAMS = 8  # first and last are demonstrated for that many
 
 
@@ -47,16 +48,21 @@ class Search:
     spent: int = 0
     complete: bool = False
     gap: str = ""  # why the search is not complete
-    outcomes: dict[Outcome, Schedule] = field(default_factory=dict)
+    outcomes: dict[Outcome, Run] = field(default_factory=dict)  # the first run that had it
     hits: int = 0
     variants: dict[Choices, Run] = field(default_factory=dict)  # one run for each list of answers
+    too_many_variants: bool = False
 
     def add(self, run: Run) -> None:
         """Take the result of a run, whoever asked for it."""
         if run.outcome.status in ("timeout", "stuck"):
             raise Abandoned(f"{run.outcome.status} under {run.schedule}: {run.outcome.detail}")
-        self.outcomes.setdefault(run.outcome, run.schedule)
-        self.variants.setdefault(choices(run.trace), run)
+        self.outcomes.setdefault(run.outcome, run)
+        answers = choices(run.trace)
+        if answers in self.variants or len(self.variants) < MAX_VARIANTS:
+            self.variants.setdefault(answers, run)
+        else:
+            self.too_many_variants = True
         self.hits = max(self.hits, *(run.hits.get(f, 0) for f in self.faults), 0)
 
     def run(self, schedule: Schedule) -> Run | None:
@@ -111,8 +117,8 @@ def choices(trace: Trace) -> Choices:
 def holds(trace: Trace, conflicts: Iterable[Conflict]) -> Iterator[Schedule]:
     """Schedules that reverse a conflict: first eagerly, then with everything else late."""
     answers = choices(trace)
-    late = tuple(_order(trace, (step.index, asked)) for step in trace.steps
-                 if step.kind is Kind.CHOICE and not step.taken for asked in _asked(trace, step))
+    late = tuple(_order(trace, (choice, step)) for choice, asked, _ in questions(trace)
+                 if not trace.steps[choice].taken for step in asked)
     for conflict in conflicts:
         flip = _order(trace, (conflict.second, conflict.first))
         yield Schedule("serial", orders=(flip, *late), choices=answers)
@@ -150,7 +156,7 @@ def spread(trace: Trace, conflicts: Sequence[Conflict], limit: int = 3) -> list[
 
 def decided(run: Run) -> Class:
     """The class of a run: how it decided its races and choices."""
-    found = analyse(run.trace, every=True)
+    found = all_races(run.trace)
     steps = run.trace.steps
     pairs = _executed(run.trace, found.races)
     return frozenset((steps[a].label, steps[b].label) for a, b in pairs), choices(run.trace)
@@ -159,9 +165,11 @@ def decided(run: Run) -> Class:
 def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
     """Schedules of the classes next to a run's, with the class where it can be foretold."""
     trace = run.trace
-    found = analyse(trace, every=True)
+    found = all_races(trace)
     if found.truncated:
         search.gap = "too many racing pairs"
+    if not found.races and not any(step.kind is Kind.CHOICE for step in trace.steps):
+        return []
     graph = _Graph(trace, _executed(trace, found.races))
     answers = choices(trace)
     labels = {pair: _order(trace, pair) for pair in graph.pairs}
@@ -183,7 +191,7 @@ def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
 
 
 def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedule]:
-    asked = _asked(trace, choice)
+    asked = graph.asked[choice.index]
     open_ = [step for step in asked if not graph.implied(step, choice.index, asked)]
     if not open_:
         return  # the order decides the answer
@@ -201,15 +209,6 @@ def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedul
         kept = [p for p in pairs if not late.intersection(p)]
         orders = (_order(trace, (choice.index, step)), *(_order(trace, pair) for pair in kept))
         yield Schedule(orders=orders, choices=(*answers, (choice.label, False)))
-
-
-def _asked(trace: Trace, choice: Step) -> list[int]:
-    """The steps whose completion a choice asks about."""
-    if choice.key is not None:
-        record = bound(trace, choice)
-        return [] if record is None else [record.index]
-    last = {step.agent: step.index for step in trace.steps[: choice.index]}
-    return [last[target] for target in choice.targets if target in last]
 
 
 def _executed(trace: Trace, races: Iterable[Conflict]) -> list[Pair]:
@@ -238,10 +237,11 @@ class _Graph:
         self.position = _positions(trace)
         self._before = [set(found) for found in predecessors(trace)]
         # "Not yet" means that what was asked about came later; it must again in the next run.
+        self.asked = {choice: asked for choice, asked, _ in questions(trace)}
         self.refusals = [
-            (step.index, asked)
-            for step in trace.steps if step.kind is Kind.CHOICE and not step.taken
-            for asked in _asked(trace, step) if self.position[asked] > self.position[step.index]
+            (choice, step) for choice, asked in self.asked.items()
+            if not trace.steps[choice].taken
+            for step in asked if self.position[step] > self.position[choice]
         ]
         for first, second in (*pairs, *self.refusals):
             self._before[second].add(first)

@@ -6,16 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from .explore import Abandoned, Choices, Search, demonstrations, holds, spread
+from .explore import MAX_VARIANTS, Abandoned, Choices, Search, demonstrations, holds, spread
 from .faults import Fault
 from .lifetimes import without_reuse
 from .order import questions
-from .races import Analysis, Conflict, analyse
+from .races import Analysis, Conflict, all_races, analyse
 from .run import Outcome, Run, Runner
 from .schedule import LAZY, SERIAL, Schedule
 from .trace import EdgeSite, Trace
-
-MAX_VARIANTS = 8  # traces (by the answers to choices) that edges are taken out of
 
 
 @dataclass(slots=True)
@@ -34,14 +32,13 @@ class Base:
         return any(found.races for found in self.analyses.values())
 
     def variants(self) -> list[tuple[Choices, Run]]:
-        return list(self.search.variants.items())[:MAX_VARIANTS]
+        return list(self.search.variants.items())
 
     def analyse(self) -> None:
         """Look at the races of each variant."""
         for key, run in self.variants():
             if key not in self.analyses:
-                found = analyse(run.trace)
-                self.analyses[key] = analyse(run.trace, every=True) if found.races else found
+                self.analyses[key] = all_races(run.trace)
 
     def is_new(self, outcome: Outcome) -> bool:
         return outcome not in self.search.outcomes
@@ -95,7 +92,7 @@ def _lost(trace: Trace, gone: frozenset[int], before: Analysis) -> Lost:
     known = {(c.first, c.second, c.memory) for c in before.races}
     left = {(c.first, c.second, c.memory) for c in after.races}
     conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
-    other = bool(known - left) or questions(trace) != questions(trace, gone)
+    other = bool(known - left) or after.truncated or questions(trace) != questions(trace, gone)
     return Lost(trace, conflicts, other)
 
 
@@ -144,6 +141,9 @@ def _decide(base: Base, search: Search, verdict: Judgement) -> None:
 
 def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
     """The order says that nothing changes; one run with everything late must agree."""
+    if base.search.too_many_variants:
+        verdict.reason = f"choices have more than {MAX_VARIANTS} lists of answers"
+        return
     verdict.changed = False
     run = search.run(LAZY)
     if run is not None and base.is_new(run.outcome) and base.search.complete:

@@ -126,11 +126,3 @@ def questions(
         last[step.agent] = step.index
         state.advance(step)
     return found
-
-
-def bound(trace: Trace, step: Step) -> Step | None:
-    """The PUBLISH that an ACQUIRE or CHOICE looks at: the latest under its key before it."""
-    for earlier in reversed(trace.steps[: step.index]):
-        if earlier.kind is Kind.PUBLISH and earlier.key == step.key:
-            return earlier
-    return None

@@ -1,4 +1,4 @@
-"""From a runner to a proof: record, order, demonstrate, races, edges, masking, diagnostics."""
+"""From a runner to a proof: record, judge the program, judge its edges, report."""
 
 from __future__ import annotations
 
@@ -7,31 +7,25 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 
 from . import verdict
-from .describe import conflict_name, edge_ids, memory_name, place
+from .describe import conflict_name, edge_ids
 from .diagnostics import at, from_trace, unique
-from .edges import covers, cuts, edges_of
-from .explore import Abandoned, Search, demonstrations, holds, spread
+from .explore import Abandoned, Search, spread
 from .faults import Fault
-from .judge import Base, Judgement, indices, judge, lost_orders
-from .races import Conflict, analyse
-from .recording import Recording, SubjectRaised, record
+from .green import InternalError, MakeToken, evidence, judge_program
+from .judge import Base, Judgement, indices, judge
+from .masks import Masks, covered_by, find_masks
+from .races import analyse
+from .recording import SubjectRaised, record
 from .run import Outcome, Run, Runner
-from .schedule import LAZY, Schedule
+from .schedule import LAZY
 from .trace import EdgeSite, Kind, Trace
-from .verdict import Diagnostic, Edge, Evidence, Green, Proof, Race, Spot
+from .verdict import Diagnostic, Edge, Green, Proof
 
-__all__ = ["InternalError", "SubjectRaised", "prove_runner"]
+__all__ = ["BUDGET", "InternalError", "SubjectRaised", "prove_runner"]
 
 BUDGET = 256  # runs for each question
-MAX_SETS = 64  # candidate sets of masked edges that are tried
-MAX_COVERS = 40  # conflicts that are looked at for what covers an edge
 
 Progress = Callable[[str, int, int], None]  # what, how many done, of how many
-MakeToken = Callable[[Schedule, frozenset[Fault]], str]
-
-
-class InternalError(Exception):
-    """redgreen contradicts itself: an output differs although the order allows no difference."""
 
 
 def prove_runner(
@@ -46,307 +40,155 @@ def prove_runner(
     progress: Progress = lambda what, done, total: None,
     declared: Sequence[str] = (),
 ) -> Proof:
-    """Everything about one subject. Raises SubjectRaised and InternalError, else never fails."""
+    """Everything about one subject.
+
+    Raises SubjectRaised if it fails as written and InternalError if redgreen contradicts itself;
+    whatever else happens is in the proof. ``edges_glob`` chooses by file which edges are judged,
+    ``declared`` lists edge ids that should have run.
+    """
     recording = record(runner)
-    proving = _Proving(runner, recording, make_token, budget, edges_glob, progress, declared)
-    return Proof(subject, device, *proving.parts(reference))
+    run = recording.run
+    same: verdict.Reference | None = None
+    if reference is not None:
+        same = "identical" if reference == run.outcome else "different"
+    if recording.objection:
+        return _stopped(subject, device, run, recording.objection, same, edges_glob)
+    step_limit = 20 * len(run.trace.steps) + 1000
+    base = Base(runner, run, Search(runner, frozenset(), budget, step_limit), budget, step_limit)
+    try:
+        progress("the program as written", 0, 1)
+        judged = judge_program(base, make_token)
+    except Abandoned as abandoned:
+        return _stopped(subject, device, run, str(abandoned), same, edges_glob)
+    except KeyboardInterrupt:
+        return _stopped(subject, device, run, "interrupted", same, edges_glob)
+    diagnostics = judged.diagnostics
+    for key, variant in base.variants():
+        diagnostics += from_trace(variant.trace, base.analyses[key])
+    edges = _Edges(base, make_token, progress, edges_glob)
+    reports = edges.reports(declared)
+    green = replace(judged.green, reference=same)
+    return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics))
+
+
+def _stopped(subject: str, device: str, run: Run, reason: str, same: verdict.Reference | None,
+             edges_glob: str | None) -> Proof:
+    """Nothing can be said, and why."""
+    trace = run.trace
+    diagnostics = [Diagnostic("inconclusive", "", 0, reason)]
+    diagnostics += [at(trace, note.site, note.kind, note.message) for note in trace.notes]
+    green = Green("inconclusive", 1, 2, analyse(trace).count, same)
+    edges = tuple(_edge(name, edge, [trace], "inconclusive", reason)
+                  for edge, name in _names([trace]).items() if _wanted(edge, edges_glob))
+    return Proof(subject, device, green, edges, unique(diagnostics))
 
 
 @dataclass(slots=True)
-class _Proving:
-    """The state of one proof while it grows."""
+class _Edges:
+    """Steps 5 to 7 for all edges of a program."""
 
-    runner: Runner
-    recording: Recording
+    base: Base
     make_token: MakeToken
-    budget: int
-    edges_glob: str | None
     progress: Progress
-    declared: Sequence[str]
+    edges_glob: str | None
     diagnostics: list[Diagnostic] = field(default_factory=list)
     judgements: dict[EdgeSite, Judgement] = field(default_factory=dict)
-    masks: dict[EdgeSite, list[frozenset[EdgeSite]]] = field(default_factory=dict)
-    joint: dict[EdgeSite, Judgement] = field(default_factory=dict)
-    untried: dict[EdgeSite, str] = field(default_factory=dict)
+    masks: Masks = field(default_factory=Masks)
     ids: dict[EdgeSite, str] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
 
-    def parts(
-        self, reference: Outcome | None
-    ) -> tuple[Green, tuple[Edge, ...], tuple[Diagnostic, ...]]:
-        run = self.recording.run
-        same = None if reference is None else _compare(reference, run.outcome)
-        if self.recording.objection:
-            return self._stopped(run, self.recording.objection, same)
-        search = Search(self.runner, frozenset(), self.budget, _step_limit(run))
-        base = Base(self.runner, run, search, self.budget, search.step_limit)
+    def reports(self, declared: Sequence[str]) -> tuple[Edge, ...]:
+        """Judge them; Ctrl-C leaves inconclusive what is not known yet."""
+        self.traces = [run.trace for _, run in self.base.variants()]
+        self.ids = _names(self.traces)
+        judged = [edge for edge in self.ids if _wanted(edge, self.edges_glob)]
         try:
-            green = self._green(base)
-        except Abandoned as abandoned:
-            return self._stopped(run, str(abandoned), same)
-        except KeyboardInterrupt:
-            return self._stopped(run, "interrupted", same)
-        for _, variant in base.variants():
-            self.diagnostics += from_trace(variant.trace, analyse(variant.trace))
-        edges = self._edges(base)
-        return replace(green, reference=same), edges, unique(self.diagnostics)
-
-    def _stopped(
-        self, run: Run, reason: str, same: verdict.Reference | None
-    ) -> tuple[Green, tuple[Edge, ...], tuple[Diagnostic, ...]]:
-        """Nothing can be said, and why."""
-        found = analyse(run.trace)
-        self.diagnostics.append(Diagnostic("inconclusive", "", 0, reason))
-        self.diagnostics += [at(run.trace, n.site, n.kind, n.message) for n in run.trace.notes]
-        green = Green("inconclusive", 1, 2, found.count, same)
-        self._name([run.trace])
-        edges = tuple(
-            _edge_report(self.ids[e], e, _instances([run.trace], e), "inconclusive", reason)
-            for e in self._judged()
-        )
-        return green, edges, unique(self.diagnostics)
-
-    # -- the program as written -------------------------------------------------------------------
-
-    def _green(self, base: Base) -> Green:
-        """Steps 2 to 4."""
-        search, serial = base.search, base.serial
-        search.add(serial)
-        self.progress("schedules", 0, 1)
-        for schedule in demonstrations(serial.trace):
-            search.run(schedule)
-        base.analyse()
-        races = self._races(base)
-        search.exhaust(serial)
-        base.analyse()
-        self.progress("schedules", 1, 1)
-        self._contradiction(base)
-        return Green(self._verdict(base), len(search.outcomes), search.spent + 2,
-                     sum(found.count for found in list(base.analyses.values())[:1]), None, races)
-
-    def _races(self, base: Base) -> tuple[Race, ...]:
-        """Reverse a few races of each pair of sites, each once in each direction."""
-        reports: dict[tuple[object, ...], Race] = {}
-        for key, variant in base.variants():
-            trace = variant.trace
-            for conflict in spread(trace, base.analyses[key].races):
-                report = _race(trace, conflict)
-                name = (report.hazard, report.memory, report.first, report.second)
-                if name in reports and reports[name].changes_output:
-                    continue
-                reports[name] = report
-                for schedule in holds(trace, [conflict]):
-                    run = base.search.run(schedule)
-                    if run is not None and run.outcome != base.serial.outcome:
-                        token = self.make_token(run.schedule, frozenset())
-                        reports[name] = replace(report, changes_output=True, witness=token)
-                        break
-        return tuple(reports.values())
-
-    def _verdict(self, base: Base) -> verdict.GreenVerdict:
-        search = base.search
-        if len(search.outcomes) > 1:
-            if not base.racy and not base.serial.trace.escapes:
-                self.diagnostics.append(Diagnostic(
-                    "choice-changes-output", "", 0,
-                    "no race, but the output depends on how far the device was when asked: "
-                    + " / ".join(str(schedule) for schedule in search.outcomes.values())))
-            return "refuted"
-        if not search.complete:
-            self.diagnostics.append(Diagnostic("inconclusive", "", 0, search.gap))
-            return "inconclusive"
-        missing = verdict.lacking(self._evidence(base, None))
-        if missing:
-            self.diagnostics.append(Diagnostic("vacuous", "", 0, missing))
-            return "inconclusive"
-        return "proved"
-
-    def _contradiction(self, base: Base) -> None:
-        """On a race-free trace, schedules with the same answers must give the same bytes."""
-        if base.racy or len(base.search.outcomes) < 2:
-            return
-        escapes = base.serial.trace.escapes
-        answers = {self._answers(base, schedule) for schedule in base.search.outcomes.values()}
-        if len(answers) == len(base.search.outcomes):
-            return  # choices explain it
-        if escapes:
-            self.diagnostics.append(Diagnostic(
-                "untracked-host-access", "", 0,
-                f"schedules differ though the trace has no race: {escapes[0]}"))
-            return
-        schedules = " / ".join(str(s) for s in base.search.outcomes.values())
-        raise InternalError(f"outputs differ although nothing races: {schedules}")
-
-    def _answers(self, base: Base, schedule: Schedule) -> object:
-        for key, run in base.search.variants.items():
-            if run.schedule == schedule:
-                return key
-        return ()
-
-    def _evidence(self, base: Base, hits: int | None, outcome: Outcome | None = None) -> Evidence:
-        trace = base.serial.trace
-        device = sum(s.kind is Kind.ACCESS and not trace.agents[s.agent].host for s in trace.steps)
-        leaves = base.serial.outcome.leaves
-        compared = sum(len(leaf.data) for leaf in leaves)
-        conflicts = max((found.count + len(found.races) for found in base.analyses.values()),
-                        default=0)
-        return Evidence(device, conflicts, compared, base.search.spent + 2, hits)
-
-    # -- the edges --------------------------------------------------------------------------------
-
-    def _edges(self, base: Base) -> tuple[Edge, ...]:
-        """Steps 5 to 7. Ctrl-C leaves what is not known yet inconclusive."""
-        traces = [run.trace for _, run in base.variants()]
-        self._name(traces)
-        judged = self._judged()
-        try:
-            self._poison(base)
+            self._poison()
             for done, edge in enumerate(judged):
                 self.progress("edges", done, len(judged))
-                self.judgements[edge] = judge(base, frozenset((edge,)))
-            self._mask(base, judged)
-            self.progress("edges", len(judged), len(judged))
-            reports = [self._report(base, edge) for edge in judged]
+                self.judgements[edge] = judge(self.base, frozenset((edge,)))
+            dead = [edge for edge, found in self.judgements.items() if found.changed is False]
+            self.masks = find_masks(self.base, dead, self.progress)
+            reports = [self._report(edge) for edge in judged]
         except KeyboardInterrupt:
-            reports = [self._report(base, e) if e in self.judgements and (
-                self.judgements[e].changed) else _edge_report(
-                    self.ids[e], e, _instances(traces, e), "inconclusive", "interrupted")
-                for e in judged]
-        known = {report.id for report in reports}
+            self.diagnostics.append(Diagnostic("inconclusive", "", 0, "interrupted"))
+            reports = [self._interrupted(edge) for edge in judged]
         reports += [Edge(name, "", "", 0, "", "", 0, "unexercised", "declared, but not reached")
-                    for name in self.declared if name not in known]
+                    for name in declared if name not in self.ids.values()]
         return tuple(reports)
 
-    def _name(self, traces: list[Trace]) -> None:
-        edges = list(dict.fromkeys(edge for trace in traces for edge in trace.edges))
-        self.ids = dict(zip(edges, edge_ids(edges), strict=True))
-
-    def _judged(self) -> list[EdgeSite]:
-        glob = self.edges_glob
-        return [e for e in self.ids if e.kind != "copy"
-                and (glob is None or fnmatch(e.site.file, glob))]
-
-    def _mask(self, base: Base, judged: list[EdgeSite]) -> None:
-        """Step 6: sets of edges that cut a conflict together, from that conflict's own cuts."""
-        dead = [e for e in judged if self.judgements[e].changed is False]
-        candidates: dict[frozenset[EdgeSite], None] = {}
-        for part in lost_orders(base, frozenset(dead)):
-            gone = indices(part.trace, dead)
-            for conflict in spread(part.trace, part.conflicts, 6):
-                for cut in cuts(part.trace, conflict, gone):
-                    if len(cut.edges) > 1:
-                        candidates[frozenset(part.trace.edges[i] for i in cut.edges)] = None
-        confirmed: list[frozenset[EdgeSite]] = []
-        ordered = sorted(candidates, key=len)
-        for rank, edges in enumerate(ordered):
-            if any(mask <= edges for mask in confirmed):
-                continue
-            self.progress("sets of edges", rank, len(ordered))
-            found = judge(base, edges) if rank < MAX_SETS else Judgement(
-                None, f"more than {MAX_SETS} sets of edges cover each other")
-            if found.changed:
-                confirmed.append(edges)
-            for edge in edges:
-                if found.changed:
-                    self.masks.setdefault(edge, []).append(edges)
-                    self.joint.setdefault(edge, found)
-                elif found.changed is None:
-                    self.untried[edge] = found.reason
-
-    def _report(self, base: Base, edge: EdgeSite) -> Edge:
+    def _report(self, edge: EdgeSite) -> Edge:
         found = self.judgements[edge]
-        traces = [run.trace for _, run in base.variants()]
-        report = _edge_report(self.ids[edge], edge, _instances(traces, edge), "inconclusive",
-                              found.reason, found.explored)
-        report = replace(report, guards=_guards(found))
-        missing = verdict.lacking(self._evidence(base, found.hits))
+        report = _edge(self.ids[edge], edge, self.traces, "inconclusive", found.reason)
+        report = replace(report, explored=found.explored, guards=_guards(found))
         if found.changed is None:
             return report
         if found.hits == 0:
-            return replace(report, verdict="unexercised", reason=missing)
+            return replace(report, verdict="unexercised", reason="the fault was not reached")
         if found.changed:
+            missing = verdict.lacking(evidence(self.base, found.hits))
             if missing:
                 return replace(report, reason=missing)
             return replace(report, verdict="load-bearing", witness=self._token(found))
-        report = replace(report, covered_by=self._covers(base, edge))
-        if edge in self.masks:
-            others = tuple(tuple(sorted(self.ids[other] for other in mask - {edge}))
-                           for mask in self.masks[edge])
-            joint = self.joint[edge]
-            return replace(report, verdict="masked", masked_with=others, witness=self._token(joint),
-                           guards=_guards(joint), reason="alone it changes nothing")
-        if edge in self.untried:
-            return replace(report, reason=self.untried[edge])
-        reason = found.reason or ("it ordered no conflict" if not report.covered_by
-                                  else "its conflicts are ordered without it")
+        report = replace(report, covered_by=covered_by(self.base, edge, self.ids))
+        return self._dead(edge, report)
+
+    def _dead(self, edge: EdgeSite, report: Edge) -> Edge:
+        """Alone it changes nothing: masked, or redundant."""
+        if masks := self.masks.of(edge):
+            others = tuple(tuple(sorted(self.ids[e] for e in mask - {edge})) for mask in masks)
+            joint = self.masks.sets[masks[0]]
+            return replace(report, verdict="masked", masked_with=others, guards=_guards(joint),
+                           reason="alone it changes nothing", witness=self._token(joint))
+        if edge in self.masks.open:
+            return replace(report, reason=self.masks.open[edge])
+        reason = report.reason or ("its conflicts are ordered without it" if report.covered_by
+                                   else "it ordered no conflict")
         return replace(report, verdict="redundant",
                        reason=f"{reason}, for this program and input")
+
+    def _interrupted(self, edge: EdgeSite) -> Edge:
+        found = self.judgements.get(edge)
+        if found is not None and found.changed:
+            return self._report(edge)
+        return _edge(self.ids[edge], edge, self.traces, "inconclusive", "interrupted")
 
     def _token(self, found: Judgement) -> str | None:
         return None if found.witness is None else self.make_token(found.witness, found.faults)
 
-    def _covers(self, base: Base, edge: EdgeSite) -> tuple[str, ...]:
-        """What orders the conflicts of an edge when it is gone."""
-        names: dict[str, None] = {}
-        for key, run in base.variants():
-            trace = run.trace
-            for index in indices(trace, [edge]):
-                conflicts = [c for c in base.analyses[key].ordered()
-                             if _between(trace, c, index)]
-                conflicts.sort(key=lambda c: c.second - c.first)
-                for conflict in conflicts[:MAX_COVERS]:
-                    way = covers(trace, conflict, index)
-                    names |= dict.fromkeys(self._cover_names(trace, way))
-        return tuple(names)
-
-    def _cover_names(self, trace: Trace, way: tuple[int, ...] | None) -> list[str]:
-        if way is None:
-            return []
-        names = [self.ids[trace.edges[e]] for e in sorted(edges_of(trace, way))]
-        names += [f"{place(trace.sites[trace.steps[i].site])} {trace.steps[i].op} (implicit)"
-                  for i in way if not trace.steps[i].edges]
-        return names or ["program order"]
-
-    def _poison(self, base: Base) -> None:
+    def _poison(self) -> None:
         """Is the source of each pinned copy read when the copy executes, or at the call?"""
-        trace = base.serial.trace
-        for edge in trace.edges:
-            if edge.kind != "copy":
-                continue
-            fault = frozenset((Fault("poison", edge),))
-            run = self.runner.run(LAZY, fault, base.step_limit)
-            (hit,) = fault
-            if run.hits.get(hit, 0) == 0 or run.changed.get(hit, 0) == 0:
-                message = "unexercised: the poison was not written or equals the data"
-            elif run.outcome in base.search.outcomes:
-                message = "inert: overwriting the source after the call changes no output"
-            else:
-                message = "live: the source is read when the copy executes"
-            self.diagnostics.append(
-                Diagnostic("poison", edge.site.file, edge.site.line, message))
+        for edge in self.base.serial.trace.edges:
+            if edge.kind == "copy":
+                fault = Fault("poison", edge)
+                run = self.base.runner.run(LAZY, frozenset((fault,)), self.base.step_limit)
+                self.diagnostics.append(Diagnostic(
+                    "poison", edge.site.file, edge.site.line, self._said(run, fault)))
+
+    def _said(self, run: Run, fault: Fault) -> str:
+        if run.outcome.status in ("timeout", "stuck"):
+            return f"inconclusive: {run.outcome.status}"
+        if run.hits.get(fault, 0) == 0 or run.changed.get(fault, 0) == 0:
+            return "unexercised: the poison was not written or equals the data"
+        if run.outcome in self.base.search.outcomes:
+            return "inert: overwriting the source after the call changes no output"
+        return "live: the source is read when the copy executes"
 
 
-def _step_limit(run: Run) -> int:
-    return 20 * len(run.trace.steps) + 1000
+def _names(traces: list[Trace]) -> dict[EdgeSite, str]:
+    edges = list(dict.fromkeys(edge for trace in traces for edge in trace.edges))
+    return dict(zip(edges, edge_ids(edges), strict=True))
 
 
-def _compare(reference: Outcome, outcome: Outcome) -> verdict.Reference:
-    return "identical" if reference == outcome else "different"
+def _wanted(edge: EdgeSite, glob: str | None) -> bool:
+    return edge.kind != "copy" and (glob is None or fnmatch(edge.site.file, glob))
 
 
-def _race(trace: Trace, conflict: Conflict) -> Race:
-    spots = []
-    for index in (conflict.first, conflict.second):
-        step = trace.steps[index]
-        site = trace.sites[step.site]
-        spots.append(Spot(site.file, site.line, step.op, trace.agents[step.agent].name))
-    return Race(conflict.hazard, memory_name(trace, conflict), False, None, *spots)
-
-
-def _edge_report(name: str, edge: EdgeSite, instances: int, judged: verdict.EdgeVerdict,
-                 reason: str, explored: int = 0) -> Edge:
+def _edge(name: str, edge: EdgeSite, traces: list[Trace], judged: verdict.EdgeVerdict,
+          reason: str) -> Edge:
     site = edge.site
-    return Edge(name, edge.kind, site.file, site.line, site.function, site.code, instances,
-                judged, reason, explored)
+    return Edge(name, edge.kind, site.file, site.line, site.function, site.code,
+                _instances(traces, edge), judged, reason)
 
 
 def _instances(traces: list[Trace], edge: EdgeSite) -> int:
@@ -354,21 +196,14 @@ def _instances(traces: list[Trace], edge: EdgeSite) -> int:
     most = 1
     for trace in traces:
         for index in indices(trace, [edge]):
-            counts: dict[Kind, int] = {}
+            counts = dict.fromkeys(Kind, 0)
             for step in trace.steps:
-                if index in step.edges:
-                    counts[step.kind] = counts.get(step.kind, 0) + 1
-            most = max(most, *counts.values(), 0)
+                counts[step.kind] += index in step.edges
+            most = max(most, *counts.values())
     return most
 
 
 def _guards(found: Judgement) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    for part in found.lost:
-        for conflict in spread(part.trace, part.conflicts, 1):
-            names[conflict_name(part.trace, conflict)] = None
-    return tuple(names)
-
-
-def _between(trace: Trace, conflict: Conflict, edge: int) -> bool:
-    return any(edge in trace.steps[i].edges for i in range(conflict.first, conflict.second + 1))
+    return tuple(dict.fromkeys(
+        conflict_name(part.trace, conflict)
+        for part in found.lost for conflict in spread(part.trace, part.conflicts, 1)))

@@ -1,0 +1,118 @@
+"""The program as written: steps 2 to 4. Do all legal schedules give the same bytes?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from . import verdict
+from .describe import memory_name
+from .explore import choices, demonstrations, holds, spread
+from .faults import Fault
+from .judge import Base
+from .races import Conflict
+from .schedule import Schedule
+from .trace import Kind, Trace
+from .verdict import Diagnostic, Evidence, Green, Race, Spot
+
+MakeToken = Callable[[Schedule, frozenset[Fault]], str]
+RECORDED = 2  # serial runs that were made and compared before
+
+
+class InternalError(Exception):
+    """redgreen contradicts itself: an output differs although the order allows no difference."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """The verdict, and what else came to light."""
+
+    green: Green
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def judge_program(base: Base, make_token: MakeToken) -> Judged:
+    """Demonstrate, reverse races, explore; the base then knows the program's outcomes."""
+    search, serial = base.search, base.serial
+    search.add(serial)
+    for schedule in demonstrations(serial.trace):
+        search.run(schedule)
+    base.analyse()
+    races = _races(base, make_token)
+    search.exhaust(serial)
+    base.analyse()
+    judged = Judged(Green("inconclusive", len(search.outcomes), search.spent + RECORDED,
+                          evidence(base).conflicts, None, races))
+    _contradiction(base, judged)
+    judged.green = replace(judged.green, verdict=_verdict(base, judged))
+    return judged
+
+
+def evidence(base: Base, hits: int | None = None) -> Evidence:
+    """What was seen to happen in the program as written (and the fault's hits)."""
+    trace = base.serial.trace
+    device = sum(s.kind is Kind.ACCESS and not trace.agents[s.agent].host for s in trace.steps)
+    compared = sum(len(leaf.data) for leaf in base.serial.outcome.leaves)
+    conflicts = max(found.count + len(found.races) for found in base.analyses.values())
+    return Evidence(device, conflicts, compared, base.search.spent + RECORDED, hits)
+
+
+def _races(base: Base, make_token: MakeToken) -> tuple[Race, ...]:
+    """Reverse a few races of each pair of sites and memory, until one changes the output."""
+    reports: dict[Race, Race] = {}
+    for key, variant in base.variants():
+        for conflict in spread(variant.trace, base.analyses[key].races):
+            report = _race(variant.trace, conflict)
+            if reports.setdefault(report, report).changes_output:
+                continue
+            for schedule in holds(variant.trace, [conflict]):
+                run = base.search.run(schedule)
+                if run is not None and run.outcome != base.serial.outcome:
+                    token = make_token(run.schedule, frozenset())
+                    reports[report] = replace(report, changes_output=True, witness=token)
+                    break
+    return tuple(reports.values())
+
+
+def _race(trace: Trace, conflict: Conflict) -> Race:
+    spots = []
+    for index in (conflict.first, conflict.second):
+        step = trace.steps[index]
+        site = trace.sites[step.site]
+        spots.append(Spot(site.file, site.line, step.op, trace.agents[step.agent].name))
+    return Race(conflict.hazard, memory_name(trace, conflict), False, None, *spots)
+
+
+def _contradiction(base: Base, judged: Judged) -> None:
+    """On a race-free trace, runs with the same answers to choices give the same bytes."""
+    serial = base.serial
+    answers = choices(serial.trace)
+    if base.analyses[answers].races:
+        return
+    for outcome, run in base.search.outcomes.items():
+        if outcome == serial.outcome or choices(run.trace) != answers:
+            continue
+        if not serial.trace.escapes:
+            raise InternalError(f"nothing races, but the output differs under {run.schedule}")
+        judged.diagnostics.append(Diagnostic(
+            "untracked-host-access", "", 0, f"the output differs under {run.schedule} though the "
+            f"trace has no race: {serial.trace.escapes[0]}"))
+
+
+def _verdict(base: Base, judged: Judged) -> verdict.GreenVerdict:
+    search = base.search
+    if len(search.outcomes) > 1:
+        if not base.racy and not judged.diagnostics:
+            schedules = " / ".join(str(run.schedule) for run in search.outcomes.values())
+            judged.diagnostics.append(Diagnostic(
+                "choice-changes-output", "", 0, "no race, but the output depends on how far the "
+                f"device was when asked: {schedules}"))
+        return "refuted"
+    if not search.complete:
+        judged.diagnostics.append(Diagnostic("inconclusive", "", 0, search.gap))
+        return "inconclusive"
+    missing = verdict.lacking(evidence(base))
+    if missing:
+        judged.diagnostics.append(Diagnostic("vacuous", "", 0, missing))
+        return "inconclusive"
+    return "proved"
