@@ -59,7 +59,11 @@ def _choose(func: Any) -> Plan:
     )
     if implicit and func.namespace == "aten":
         return _composite
+    if torch.Tag.inplace_view in func.tags:
+        return _view_in_place
     schema = func._schema
+    if schema.name in _SILENT_VIEWS and not any(a.is_out for a in schema.arguments):
+        return _view
     aliases = [a.alias_info for a in schema.arguments]
     if not any(a is not None and a.is_write for a in aliases) and any(
         r.alias_info is not None for r in schema.returns
@@ -88,6 +92,23 @@ def rewrap(real: Any, like: VirtualTensor) -> Any:
     if isinstance(real, (list, tuple)):
         return type(real)(rewrap(r, like) for r in real)
     return real
+
+
+# Views by implementation, on the CPU and on CUDA, though their schemas do not say so.
+_SILENT_VIEWS = {
+    "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::lift",
+}  # fmt: skip
+
+
+def _view_in_place(
+    gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.Tensor:
+    """``squeeze_`` and the like: the tensor gets other metadata, its bytes stay where they are."""
+    tensor: VirtualTensor = args[0]
+    real = torch.ops.aten.alias.default(tensor.raw)  # queued work holds the old one
+    func(real, *args[1:], **kwargs)
+    adopt(tensor, rewrap(real, tensor))
+    return tensor
 
 
 def _view(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -260,7 +281,8 @@ def _storer(into: list[Any], variant: Any) -> Callable[[Any], None] | None:
     def store(results: Any) -> None:
         for target, result in zip(into, results, strict=True):
             if isinstance(target, torch.Tensor):
-                target.copy_(result)
+                if result.numel():  # in evaluation the CPU's batch norm returns no statistics
+                    target.copy_(result)
             elif isinstance(target, list):
                 for each, piece in zip(target, result, strict=True):
                     each.copy_(piece)
@@ -272,10 +294,29 @@ def check_devices(name: str, found: Sequence[torch.Tensor]) -> None:
     """A kernel takes device tensors and host scalars; CUDA's error for anything else."""
     for t in found:
         if not isinstance(t, DeviceTensor) and t.dim() > 0:
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"cuda:0 and {t.device}! (when checking argument in method {name})"
-            )
+            raise RuntimeError(_MIXED.format(t.device, name))
+
+
+_MIXED = (
+    "Expected all tensors to be on the same device, but found at least two devices, "
+    "cuda:0 and {}! (when checking argument in method {})"
+)
+
+
+def _take_scalars(gpu: GPU, name: str, value: Any) -> Any:
+    """Host scalars go into a launch by value: the host reads them at the call."""
+    if isinstance(value, DeviceTensor):
+        return value
+    if isinstance(value, torch.Tensor):
+        if isinstance(value, PinnedTensor):
+            gpu.machine.host_access(f"host {name}", value.access(True, False))
+        with internals():
+            return unwrap(value).clone()
+    if isinstance(value, dict):
+        return {k: _take_scalars(gpu, name, v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_take_scalars(gpu, name, v) for v in value])
+    return value
 
 
 def _out_variant(func: Any) -> Any:
@@ -305,9 +346,15 @@ def _operator(func: Any) -> Plan:
     random = torch.Tag.nondeterministic_seeded in tags
     dynamic = bool(tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
     rule = access_rules.find(func)
-    extra_writes = access_rules.UNDECLARED_WRITES.get(func, ())
+    undeclared = access_rules.undeclared_writes(func)
+    # Some operators write arguments and return new tensors (running statistics, rrelu's noise).
+    returns_new = any(r.alias_info is None for r in schema.returns)
     overwrites = access_rules.overwrites(func)
-    variant = None if written or outs or random else _out_variant(func)
+    # Losses with a reduction put the unreduced loss into their output first.
+    scratch = any(a.name == "reduction" for a in schema.arguments)
+    lists = any("List" in str(r.type) for r in schema.returns)
+    no_variant = bool(written or outs or random or scratch or lists)
+    variant = None if no_variant else _out_variant(func)
 
     def plan(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = tensors(args, [])
@@ -320,19 +367,24 @@ def _operator(func: Any) -> Plan:
         elif "device" in kwargs and kwargs["device"] is not None:
             if kwargs["device"].type == "cpu":  # new_zeros(device="cpu"), zeros_like(..., "cpu")
                 return func(*_to_sample(args), **kwargs)
-        args = access_rules.move_indices(func, args)
+        args = access_rules.prepare_indices(func, args, kwargs)
         found = tensors(args, [])
         if kwargs:
             tensors(kwargs.values(), found)
         if gpu.break_rule != 12:
             check_devices(name, found)
+        if any(not isinstance(t, DeviceTensor) for t in found):
+            args, kwargs = _take_scalars(gpu, name, args), _take_scalars(gpu, name, kwargs)
+            found = tensors(kwargs.values(), tensors(args, []))
         if dynamic and access_rules.shape_from_data(func, args, kwargs):
             return _synchronous(gpu, func, args, kwargs, found)
-        if written or outs:
+        if outs or (written and not returns_new):
             targets = [args[i] if i < len(args) else kwargs.get(n) for i, n in written]
             targets += [kwargs[n] for n in outs if kwargs.get(n) is not None]
             if outs:
                 _fit_outputs(func, args, kwargs, outs)
+            if not all(isinstance(t, DeviceTensor) for t in tensors(targets, [])):
+                raise RuntimeError(_MIXED.format("cpu", name))
             return _mutate(gpu, func, args, kwargs, found, targets)
         return _compute(gpu, func, args, kwargs, found)
 
@@ -374,21 +426,23 @@ def _operator(func: Any) -> Plan:
         gpu.op(name, run, _accesses(found, flat, overwrites))
         if not schema.returns:
             return None
-        if len(schema.returns) == 1:
-            return targets[0]
-        return tuple(targets)
+        returned = [kwargs[n] for n in outs if kwargs.get(n) is not None] or targets
+        return returned[0] if len(schema.returns) == 1 else tuple(returned)
 
     def _compute(gpu: GPU, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
         metas = result_metas(func, args, kwargs)
         results = _allocate_all(gpu, metas, gpu.machine.sites.here())
         raw, named, draw = _prepare(gpu, args, kwargs)
-        several = isinstance(results, list)
+        several = isinstance(results, list) and not lists
         flat = tensors(results if several else [results], [])
-        accesses = _accesses(found, [args[i] for i in extra_writes if args[i] is not None], False)
+        also = [args[i] if i < len(args) else kwargs.get(n) for i, n in written]
+        if undeclared is not None:
+            also += undeclared(args, kwargs)
+        accesses = _accesses(found, tensors(also, []), False)
         for t in flat:
             accesses += t.access(False, True)  # type: ignore[attr-defined]
         refine = rule(args, kwargs, found, flat) if rule is not None else None
-        into = unwrap(results) if several else [results.raw]
+        into = unwrap(results) if several else unwrap([results] if schema.returns else [])
         store = _storer(into, variant if len(flat) == len(into) else None)
 
         def run(work: Work) -> None:
@@ -396,7 +450,9 @@ def _operator(func: Any) -> Plan:
                 if refine is not None:
                     work.accesses = refine()
                 if store is not None:
-                    store(_run(raw, named, draw) if several else [_run(raw, named, draw)])
+                    made = _run(raw, named, draw)
+                    if schema.returns:
+                        store(made if several else [made])
                 else:
                     variant[0](*raw, **named, **outs_by_name)
 
@@ -461,7 +517,7 @@ def resize(tensor: DeviceTensor, shape: tuple[int, ...], strides: tuple[int, ...
     adopt(tensor, device_tensor(real, fresh.block))
 
 
-def adopt(tensor: DeviceTensor, other: DeviceTensor) -> None:
+def adopt(tensor: VirtualTensor, other: VirtualTensor) -> None:
     """``tensor`` becomes ``other``: C++ metadata, bytes and block; its identity stays."""
     with torch._C._DisableTorchDispatch(), torch.no_grad():  # type: ignore[attr-defined]
         torch._C.TensorBase.data.__set__(tensor, other)  # type: ignore[attr-defined]
@@ -533,7 +589,13 @@ def host_operator(
                 written.append(value)
     flat = tensors(written, [])
     if not func.name().startswith("aten::is_") and func is not aten.empty_like.default:
-        accesses = _accesses(found, flat, access_rules.overwrites(func))
+        rule = access_rules.find(func)
+        refine = rule(args, kwargs, found, flat) if rule is not None else None
+        if refine is not None:
+            with internals():
+                accesses = refine()
+        else:
+            accesses = _accesses(found, flat, access_rules.overwrites(func))
         if accesses:
             gpu.machine.host_access(f"host {func}", accesses)
     real, named = unwrap(args), unwrap(kwargs)
