@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import os
 import pickle
 import sys
@@ -12,8 +13,23 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import NoReturn, TypeVar
 
 import pytest
+import torch
 
 T = TypeVar("T")
+
+
+@functools.cache
+def preload() -> None:
+    """One forward operator in this process, so that children do not each pay for torch's lazy start.
+
+    No backward: a process that has run one cannot fork children that run another.
+    """
+    from redgreen.virtual import VirtualGPU
+
+    torch.set_num_threads(1)
+    with VirtualGPU() as gpu:
+        torch.zeros(2, device="cuda").add(1)
+        gpu.finish()
 
 
 class ChildFailure(AssertionError):

@@ -1,0 +1,59 @@
+"""Every test that asks for ``gpu`` runs in a forked child in which that device is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.child import in_child, preload
+from tests.conformance import device
+from tests.conformance.device import MODES
+
+device.prepare_environment()
+
+
+@pytest.fixture(
+    params=[
+        "virtual",
+        "virtual-lazy",
+        pytest.param("cuda", marks=pytest.mark.cuda),
+    ]
+)
+def gpu(request: pytest.FixtureRequest) -> str:
+    """The device's name here; the test itself, in its child, gets the ``Device``."""
+    kind: str = request.param
+    reason = device.why_no_cuda() if kind == "cuda" else None
+    if reason is not None:
+        pytest.skip(reason)
+    if kind != "cuda":
+        preload()
+    return kind
+
+
+@pytest.fixture(params=list(MODES))
+def mode(request: pytest.FixtureRequest) -> str:
+    """The test runs with autograd off, in inference mode and with autograd on."""
+    name: str = request.param
+    return name
+
+
+def run(test: Callable[..., object], kind: str, **arguments: Any) -> None:
+    """Run a test function on the device of that name, in this process."""
+    break_rule = arguments.pop("break_rule", 0)
+    name = arguments.get("mode")
+    with device.entered(kind, break_rule) as gpu, MODES[name]() if name else nullcontext():
+        test(gpu=gpu, **arguments)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    names = pyfuncitem._fixtureinfo.argnames
+    if "gpu" not in names:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    in_child(partial(run, pyfuncitem.obj, arguments.pop("gpu"), **arguments))
+    return True
