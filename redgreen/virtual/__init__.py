@@ -50,7 +50,7 @@ class VirtualGPU:
         self._open.__exit__(*error)
 
     def hold(self, stream: Stream) -> Hold:
-        """No further work of ``stream`` executes until the hold is opened."""
+        """Work issued to ``stream`` from now on does not execute until the hold is opened."""
         return Hold(self.gpu, stream._state.agent)
 
     def finish(self) -> Record:
@@ -90,11 +90,16 @@ class Hold:
     """Holds one stream. A host sync that needs the stream opens it, with a note in the trace."""
 
     def __init__(self, gpu: GPU, agent: int) -> None:
-        self._gpu, self._agent = gpu, agent
-        gpu.machine.holds.add(agent)
+        self._machine = gpu.machine
+        self._gate = gpu.machine.hold(agent)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a host sync had to open it."""
+        return self._gate.broken
 
     def open(self) -> None:
-        self._gpu.machine.release(self._agent)
+        self._machine.release(self._gate)
 
     def __enter__(self) -> Hold:
         return self

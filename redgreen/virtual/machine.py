@@ -61,6 +61,16 @@ class Work:
         self.allocation = -1
 
 
+class Gate:
+    """Closed: what is issued to ``agent`` from step ``start`` on does not execute."""
+
+    __slots__ = ("agent", "broken", "start")
+
+    def __init__(self, agent: int, start: int) -> None:
+        self.agent, self.start = agent, start
+        self.broken = False  # a host sync needed the work: on hardware this is a deadlock
+
+
 class Machine:
     """Agents, their queues and the trace of one run."""
 
@@ -78,7 +88,7 @@ class Machine:
         self.queues: dict[int, deque[Work]] = {}
         self.error: BaseException | None = None  # sticky: raised at every later host sync
         self.on_error: Callable[[Work, BaseException], BaseException] = lambda _, e: e
-        self.holds: set[int] = set()  # agents held by a test or a gate
+        self.gates: list[Gate] = []  # closed ones
         self.hits: dict[Fault, int] = dict.fromkeys(faults, 0)
         self.changed: dict[Fault, int] = {}
         self.broken: list[Order] = []
@@ -251,7 +261,7 @@ class Machine:
     def enqueue(self, work: Work) -> Work:
         """Appends to the stream's queue; the policy may run it at once."""
         self._enter(work)
-        if self._eager and not self.holds:
+        if self._eager and not self.gates:
             # Everything before it has run already, and what it waits for was issued earlier.
             self._execute(work)
             return work
@@ -327,7 +337,7 @@ class Machine:
         return None
 
     def _ready(self) -> list[Work]:
-        heads = (q[0] for a, q in self.queues.items() if q and a not in self.holds)
+        heads = (q[0] for q in self.queues.values() if q and self._gate(q[0]) is None)
         return [w for w in heads if self._blocker(w) is None]
 
     def _pop(self, work: Work) -> None:
@@ -336,7 +346,7 @@ class Machine:
 
     def _advance(self) -> None:
         """Lets the device run as far as the policy wants. Not re-entrant: running work is host code."""
-        if self._running or (self._eager and not self.holds and not any(self.queues.values())):
+        if self._running or (self._eager and not self.gates and not any(self.queues.values())):
             return
         policy = self.schedule.policy
         if policy == "lazy":
@@ -368,13 +378,20 @@ class Machine:
         while (ready := self._ready()) and self._random.random() < 0.5:
             self._pop(self._random.choice(ready))
 
-    def _next_towards(self, target: Work) -> Work | Order | None:
-        """The next work to run so that ``target`` gets done, or the order that is in the way."""
+    def _gate(self, head: Work) -> Gate | None:
+        for gate in self.gates:
+            if gate.agent == head.agent and gate.start <= head.index:
+                return gate
+        return None
+
+    def _next_towards(self, target: Work) -> Work | Order | Gate:
+        """The next work to run so that ``target`` gets done, or the order or gate in the way."""
         seen: set[int] = set()
         while True:
-            if target.agent in self.holds:
-                return None
             head = self.queues[target.agent][0]
+            gate = self._gate(head)
+            if gate is not None:
+                return gate
             blocker = self._blocker(head)
             if blocker is None:
                 return head
@@ -391,8 +408,9 @@ class Machine:
             step = self._next_towards(target)
             if isinstance(step, Order):
                 self.broken.append(step)
-            elif step is None:
-                self.holds.clear()  # a held stream is waited for: on hardware this is a deadlock
+            elif isinstance(step, Gate):
+                step.broken = True
+                self.gates.remove(step)
                 self.note("hold-broken", target.site, "a held stream was waited for")
             else:
                 self._pop(step)
@@ -405,14 +423,21 @@ class Machine:
         elif not first.done:
             self.force(first)
 
-    def release(self, agent: int) -> None:
-        """Opens a held stream; the policy goes on."""
-        self.holds.discard(agent)
-        self._advance()
+    def hold(self, agent: int) -> Gate:
+        """Nothing issued to this stream from now on executes before the gate is opened."""
+        gate = Gate(agent, len(self.works))
+        self.gates.append(gate)
+        return gate
+
+    def release(self, gate: Gate) -> None:
+        """Opens a gate; the policy goes on."""
+        if gate in self.gates:
+            self.gates.remove(gate)
+            self._advance()
 
     def settle(self) -> None:
         """Runs everything that is left, at the end of a run."""
-        self.holds.clear()
+        self.gates.clear()
         for queue in self.queues.values():
             while queue:
                 self.force(queue[-1])
