@@ -19,14 +19,16 @@ def right_both() -> tuple[list[float], torch.Tensor]:
 
 def buggy() -> list[torch.Tensor]:
     compute, load = torch.cuda.current_stream(), torch.cuda.Stream()
-    host = torch.full((N,), 2.0, pin_memory=True)
+    hosts = [torch.full((N,), 1.0, pin_memory=True), torch.full((N,), 2.0, pin_memory=True)]
     kv = torch.empty(N, device="cuda")  # buffer
     out_a, out_b = torch.empty(N, device="cuda"), torch.empty(N, device="cuda")
-    kv.fill_(1)
+    with torch.cuda.stream(load):
+        kv.copy_(hosts[0], non_blocking=True)
+    compute.wait_stream(load)  # edge: load-bearing
     torch.cuda._sleep(SPIN)
     out_a.copy_(kv)  # first
     with torch.cuda.stream(load):
-        kv.copy_(host, non_blocking=True)  # second
+        kv.copy_(hosts[1], non_blocking=True)  # second
     compute.wait_stream(load)  # edge: load-bearing
     out_b.copy_(kv)
     return [out_a, out_b]
@@ -34,17 +36,19 @@ def buggy() -> list[torch.Tensor]:
 
 def fixed() -> list[torch.Tensor]:
     compute, load = torch.cuda.current_stream(), torch.cuda.Stream()
-    host = torch.full((N,), 2.0, pin_memory=True)
+    hosts = [torch.full((N,), 1.0, pin_memory=True), torch.full((N,), 2.0, pin_memory=True)]
     kv = torch.empty(N, device="cuda")
     out_a, out_b = torch.empty(N, device="cuda"), torch.empty(N, device="cuda")
-    kv.fill_(1)
+    with torch.cuda.stream(load):
+        kv.copy_(hosts[0], non_blocking=True)
+    compute.wait_stream(load)  # edge: load-bearing
     torch.cuda._sleep(SPIN)
     out_a.copy_(kv)
     used = torch.cuda.Event()
     used.record(compute)  # edge: load-bearing
     load.wait_event(used)  # edge: load-bearing
     with torch.cuda.stream(load):
-        kv.copy_(host, non_blocking=True)
+        kv.copy_(hosts[1], non_blocking=True)
     compute.wait_stream(load)  # edge: load-bearing
     out_b.copy_(kv)
     return [out_a, out_b]
