@@ -4,7 +4,7 @@ from redgreen.threads.agent import Deadlock
 from redgreen.threads.baton import Chooser, FirstCome
 from redgreen.threads.bindings import survey
 from redgreen.threads.control import Control, active, current_agent
-from redgreen.threads.order import Listener, Moment
+from redgreen.threads.order import Key, Listener
 from redgreen.threads.outside import outside
 from redgreen.threads.watchdog import Watchdog
 
@@ -13,8 +13,8 @@ __all__ = [
     "Control",
     "Deadlock",
     "FirstCome",
+    "Key",
     "Listener",
-    "Moment",
     "Watchdog",
     "active",
     "current_agent",

@@ -31,6 +31,11 @@ class Log:
         self.control.step()
         self.events.append(("step", what, current_agent()))
 
+    def essential(self) -> list[tuple[Any, ...]]:
+        """The events without the publications that nobody acquired."""
+        acquired = {event[1] for event in self.events if event[0] == "acquire"}
+        return [e for e in self.events if e[0] != "publish" or e[1] in acquired]
+
     def ordered(self, first: Any, second: Any) -> bool:
         """Does the log order step ``first`` before step ``second``?"""
         clocks: dict[int, dict[int, int]] = {}

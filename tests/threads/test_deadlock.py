@@ -6,6 +6,7 @@ rescue for all that control knows.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 
@@ -86,7 +87,12 @@ def test_a_deadlock_is_not_an_exception_that_programs_handle() -> None:
 
 def test_the_other_threads_of_a_deadlock_end_with_control() -> None:
     def body() -> int:
-        watched(cross)
+        def program(log: Log) -> None:
+            threading.Thread(target=lambda: threading.Event().wait()).start()
+            with contextlib.suppress(Deadlock):
+                threading.Event().wait()
+
+        watched(program)
         for thread in threading.enumerate():
             if thread is not threading.main_thread():
                 thread.join()

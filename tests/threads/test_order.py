@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import queue
 import threading
 import time
@@ -25,6 +26,15 @@ def test_what_is_done_before_start_comes_before_the_thread() -> None:
     def program(log: Log) -> None:
         log.step("first")
         in_thread(lambda: log.step("second")).join()
+
+    assert ordered(program)
+
+
+def test_the_same_for_a_raw_thread() -> None:
+    def program(log: Log) -> None:
+        log.step("first")
+        _thread.start_new_thread(lambda: log.step("second"), ())
+        time.sleep(1)
 
     assert ordered(program)
 
@@ -177,6 +187,34 @@ def test_order_passes_through_a_third_thread() -> None:
             thread.join()
 
     assert ordered(program)
+
+
+def test_a_thread_that_makes_no_steps_does_not_appear() -> None:
+    """It passes the order on all the same, see above."""
+
+    def program(log: Log) -> None:
+        items: queue.Queue[int] = queue.Queue()
+        thread = in_thread(lambda: [items.get() for _ in range(3)])
+        for i in range(3):
+            log.step(i)
+            items.put(i)
+        thread.join()
+        log.step("last")
+
+    log, _ = watched(program)
+    assert [event[0] for event in log.essential()] == ["start", *["step"] * 4]
+
+
+def test_steps_without_a_release_in_between_publish_nothing() -> None:
+    def program(log: Log) -> None:
+        lock = threading.Lock()
+        with lock:
+            log.step("a")
+        log.step("b")
+        log.step("c")
+
+    log, _ = watched(program)
+    assert [event[0] for event in log.events] == ["step", "publish", "step", "step"]
 
 
 def test_locks_between_two_steps_cost_the_trace_nothing() -> None:

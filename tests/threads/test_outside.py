@@ -84,6 +84,66 @@ def test_a_subprocess_runs_while_others_work() -> None:
     assert watched(program)[1] == (4, False)
 
 
+def test_a_data_loader_with_workers_gives_one_log() -> None:
+    """Which worker is first is not under control, but no step depends on it."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    def program(log: Log) -> None:
+        for batch in DataLoader(range(24), batch_size=4, num_workers=2):  # type: ignore[arg-type]
+            log.step(batch.sum().item())
+
+    torch.set_num_threads(1)
+    logs = [in_child(lambda: watched(program)[0].essential()) for _ in range(10)]
+    assert all(log == logs[0] for log in logs)
+
+
+def test_threads_come_back_lowest_number_first() -> None:
+    def program(log: Log) -> list[int]:
+        assert log.control is not None
+        seen: list[int] = []
+        pipes = [multiprocessing.Pipe(duplex=False) for _ in range(3)]
+        messages = [_message(n) for n in range(3)]
+        threads = [
+            threading.Thread(target=lambda reader=reader: seen.append(reader.recv()))
+            for reader, _ in pipes
+        ]
+        for thread in threads:
+            thread.start()
+        for count, n in enumerate((1, 2, 0), start=1):
+            os.write(pipes[n][1].fileno(), messages[n])
+            while len(log.control.baton._returned) < count:
+                pass
+        for thread in threads:
+            thread.join()
+        return seen
+
+    assert watched(program)[1] == [0, 1, 2]
+
+
+def _message(n: int) -> bytes:
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    writer.send(n)
+    return os.read(reader.fileno(), 1000)
+
+
+def test_a_free_semaphore_of_multiprocessing_is_no_reason_to_switch() -> None:
+    def program(log: Log) -> list[str]:
+        lock = multiprocessing.get_context("fork").Lock()
+        seen: list[str] = []
+        ready = threading.Event()
+        thread = threading.Thread(target=lambda: ready.wait() and seen.append("other"))
+        thread.start()
+        ready.set()
+        lock.acquire()
+        lock.release()
+        seen.append("main")
+        thread.join()
+        return seen
+
+    assert watched(program)[1] == ["main", "other"]
+
+
 @pytest.mark.parametrize("pin_memory", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader(workers: int, pin_memory: bool) -> None:

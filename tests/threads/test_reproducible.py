@@ -164,6 +164,15 @@ def test_fifty_runs_give_one_log(program: Callable[[Log], None]) -> None:
         assert watched(program)[0].events == first.events
 
 
+def test_sets_of_futures_and_threads_are_in_order_of_creation() -> None:
+    def program(log: Log) -> bool:
+        things = [threading.Thread() for _ in range(5)]
+        futures = [concurrent.futures.Future[int]() for _ in range(5)]
+        return list(set(things)) == things and list(set(reversed(futures))) == futures
+
+    assert watched(program)[1]
+
+
 class LastCome:
     def choose(self, runnable: Sequence[int]) -> int:
         return runnable[-1]
