@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from . import prove as _core  # noqa: F401 - see below
 
 if TYPE_CHECKING:
     from .api import Proof, SubjectRaised, UsageError, installed
@@ -14,7 +14,6 @@ __all__ = ["Proof", "SubjectRaised", "UsageError", "installed", "prove"]
 
 
 def prove(callable: Callable[..., object], *args: Any, **options: Any) -> Proof:
-    # The module of this name was imported above: it would take the name whenever it is imported.
     from . import api
 
     return api.prove(callable, *args, **options)
@@ -27,3 +26,14 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """Keeps the function ``prove`` when the module of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name == "prove" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
