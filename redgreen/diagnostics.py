@@ -71,7 +71,7 @@ def _incidental(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
     if not any(step.kind is Kind.DRAIN and not step.edges for step in trace.steps):
         return
     seen: set[tuple[int, int, int]] = set()
-    conflicts = sorted(found.ordered(), key=lambda c: c.second - c.first)[:MAX_LOOKED_AT]
+    conflicts = sorted(found.ordered, key=lambda c: c.second - c.first)[:MAX_LOOKED_AT]
     for conflict in conflicts:
         way = path(trace, conflict.first, conflict.second) or ()
         drains = [i for i in way if trace.steps[i].kind is Kind.DRAIN and not trace.steps[i].edges]

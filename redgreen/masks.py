@@ -68,7 +68,7 @@ def covered_by(base: Base, edge: EdgeSite, ids: Mapping[EdgeSite, str]) -> tuple
         trace = run.trace
         for index in indices(trace, [edge]):
             places = [step.index for step in trace.steps if index in step.edges]
-            conflicts = [c for c in base.analyses[key].ordered() if _between(c, places)]
+            conflicts = [c for c in base.analyses[key].ordered if _between(c, places)]
             conflicts.sort(key=lambda c: c.second - c.first)
             for conflict in conflicts[:MAX_COVERS]:
                 way = covers(trace, conflict, index)

@@ -8,7 +8,7 @@ for all its earlier ones: if the last comes before, so do they. Hence none is mi
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
@@ -35,11 +35,7 @@ class Analysis:
     races: list[Conflict]
     count: int  # conflicts between an access and the latest ones of each other agent
     truncated: bool  # more races than the limit: not all are listed
-    samples: dict[tuple[int, int, int, int], deque[Conflict]] = field(default_factory=dict)
-
-    def ordered(self) -> list[Conflict]:
-        """Ordered conflicts: the earliest and latest few of each pair of (site, agent)."""
-        return [conflict for group in self.samples.values() for conflict in group]
+    ordered: list[Conflict]  # the earliest and latest few of each pair of (site, agent)
 
 
 def analyse(
@@ -50,7 +46,8 @@ def analyse(
     for step, clock in clocks(trace, suppressed):
         for access in step.accesses:
             finder.visit(step, access, clock)
-    return Analysis(list(finder.races.values()), finder.count, finder.truncated, finder.samples)
+    ordered = [finder.conflict(*seen) for kept in finder.samples.values() for seen in kept]
+    return Analysis(list(finder.races.values()), finder.count, finder.truncated, ordered)
 
 
 def all_races(trace: Trace) -> Analysis:
@@ -127,7 +124,7 @@ class _Finder:
         self._trace, self._every, self._limit = trace, every, limit
         self._memories: defaultdict[int, _Memory] = defaultdict(_Memory)
         self.races: dict[tuple[int, int, int], Conflict] = {}
-        self.samples: dict[tuple[int, int, int, int], deque[Conflict]] = {}
+        self.samples: dict[tuple[int, int, int, int], list[tuple[int, Access, Step, Access]]] = {}
         self.count = 0
         self.truncated = False
 
@@ -168,7 +165,7 @@ class _Finder:
         if key not in self.races and len(self.races) >= self._limit:
             self.truncated = True
             return
-        found = self._conflict(index, earlier, step, access)
+        found = self.conflict(index, earlier, step, access)
         known = self.races.get(key)
         if known is None or _rank(found) > _rank(known):
             self.races[key] = found
@@ -178,14 +175,14 @@ class _Finder:
         group = (other.site, step.site, other.agent, step.agent)
         kept = self.samples.get(group)
         if kept is None:
-            kept = self.samples[group] = deque()
-        if kept and (kept[-1].first, kept[-1].second) == (index, step.index):
+            kept = self.samples[group] = []
+        if kept and kept[-1][0] == index and kept[-1][2] is step:
             return
         if len(kept) == 2 * _SAMPLE:
             del kept[_SAMPLE]
-        kept.append(self._conflict(index, earlier, step, access))
+        kept.append((index, earlier, step, access))
 
-    def _conflict(self, index: int, earlier: Access, step: Step, access: Access) -> Conflict:
+    def conflict(self, index: int, earlier: Access, step: Step, access: Access) -> Conflict:
         agents = self._trace.agents
         host = agents[self._trace.steps[index].agent].host or agents[step.agent].host
         return Conflict(index, step.index, access.memory, hazard(earlier, access, host),

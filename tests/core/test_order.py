@@ -98,7 +98,7 @@ def test_predecessors_close_to_the_order(trace: Trace) -> None:
 def test_cuts_are_the_minimal_sets(trace: Trace) -> None:
     edges = range(len(trace.edges))
     removable = frozenset(edges)
-    for conflict in analyse(trace).ordered()[:4]:
+    for conflict in analyse(trace).ordered[:4]:
         cutting = [frozenset(c) for size in (1, 2) for c in combinations(edges, size)
                    if (conflict.first, conflict.second) not in closure(trace, frozenset(c))]
         # Re-binding is not monotone: a larger set may restore an order, so compare minimal ones.
