@@ -47,6 +47,17 @@ _STATISTICS = {
     "aten::batch_norm_gather_stats_with_counts",
 }  # fmt: skip
 
+# Operators that look at the shape of their tensor argument and not at its bytes.
+_SHAPE_ONLY = {
+    "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::rand_like", "aten::randn_like",
+    "aten::randint_like", "aten::new_zeros", "aten::new_ones", "aten::new_full",
+}  # fmt: skip
+
+
+def reads(func: Any) -> bool:
+    """False for factories that take a tensor as a pattern."""
+    return func._schema.name not in _SHAPE_ONLY
+
 
 def overwrites(func: Any) -> bool:
     """True where the written tensors are not read first."""

@@ -15,6 +15,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from . import copies, dispatch
 from .gpu import BACKEND, gpu
+from .guard import Guard
 from .methods import install_methods
 from .tensor import set_dispatch
 
@@ -25,7 +26,7 @@ def register() -> None:
     """Registers the backend; later calls do nothing."""
     if _libraries:
         return
-    _setup_privateuseone_for_python_backend(BACKEND)
+    _setup_privateuseone_for_python_backend(BACKEND, device_guard=Guard())
     set_dispatch(dispatch.dispatch)
     install_methods()
     library = torch.library.Library("aten", "IMPL")

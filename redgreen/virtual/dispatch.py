@@ -47,7 +47,10 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     plan = _plans.get(func)
     if plan is None:
         plan = _plans[func] = _choose(func)
-    return plan(gpu(), func, args, kwargs)
+    g = gpu()
+    if g.local.backward is not None:
+        g.local.backward.operator()
+    return plan(g, func, args, kwargs)
 
 
 def _choose(func: Any) -> Plan:
@@ -350,8 +353,9 @@ def _operator(func: Any) -> Plan:
     # Some operators write arguments and return new tensors (running statistics, rrelu's noise).
     returns_new = any(r.alias_info is None for r in schema.returns)
     overwrites = access_rules.overwrites(func)
-    # Losses with a reduction put the unreduced loss into their output first.
-    scratch = any(a.name == "reduction" for a in schema.arguments)
+    reads = access_rules.reads(func)
+    # Losses with a reduction put the unreduced loss into their output first; FFTs restride it.
+    scratch = any(a.name == "reduction" for a in schema.arguments) or "._fft_" in name
     lists = any("List" in str(r.type) for r in schema.returns)
     no_variant = bool(written or outs or random or scratch or lists)
     variant = None if no_variant else _out_variant(func)
@@ -438,7 +442,7 @@ def _operator(func: Any) -> Plan:
         also = [args[i] if i < len(args) else kwargs.get(n) for i, n in written]
         if undeclared is not None:
             also += undeclared(args, kwargs)
-        accesses = _accesses(found, tensors(also, []), False)
+        accesses = _accesses(found if reads else (), tensors(also, []), False)
         for t in flat:
             accesses += t.access(False, True)  # type: ignore[attr-defined]
         refine = rule(args, kwargs, found, flat) if rule is not None else None

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.autograd import Variable
 
-from . import factories, graphs, streams
+from . import factories, graphs
+from .autograd import Engine
 from .gpu import GPU, gpu
 from .machine import Work
 from .patches import Patches
@@ -44,7 +46,9 @@ def default_stream(device: Any = None) -> Stream:
 
 def set_stream(stream: Stream | None) -> None:
     if stream is not None:
-        gpu().local.stream = stream._state
+        g = gpu()
+        g.current()  # a backward pass may have come to another node
+        g.switch(stream._state)
 
 
 def stream(stream: Stream | None) -> StreamContext:
@@ -251,6 +255,7 @@ def installed(g: GPU) -> Iterator[GPU]:
     torch.__future__.set_swap_module_params_on_conversion(True)
     threading_before = torch._C._is_multithreading_enabled()  # type: ignore[attr-defined]
     torch._C._set_multithreading_enabled(False)  # type: ignore[attr-defined]
+    patches.set(Variable, "_execution_engine", Engine(g, Variable._execution_engine))
     g.machine.on_error = _device_error
     set_gpu(g)
     try:

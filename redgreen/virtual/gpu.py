@@ -15,8 +15,10 @@ from ..trace import Access, Extent, Kind, Trace
 from .machine import Machine, Work
 from .memory import Heap, MemorySystem
 from .random import Random
+from .stream_log import StreamLog
 
 if TYPE_CHECKING:
+    from .autograd import Backward
     from .graphs import Capture
 
 POOL_STREAMS = 32  # per priority; CUDAStream.cpp, kStreamsPerPool
@@ -61,10 +63,13 @@ class _Local(threading.local):
 
     stream: StreamState | None = None
     pools: list[Heap] = field(default_factory=list)
+    log: StreamLog | None = None
+    backward: Backward | None = None  # under way over more than one stream
 
     def __init__(self) -> None:
         self.stream = None
         self.pools = []
+        self.log = self.backward = None
 
 
 class GPU:
@@ -88,6 +93,7 @@ class GPU:
         self._events = self._staged = 0
         self.random = Random()
         self.captures: list[Capture] = []  # under way
+        self.logs: list[StreamLog] = []  # of threads that have changed their current stream
         self.first_record: dict[Hashable, Work] = {}  # rule switch 4: waits bind to the first
         self._followed: dict[int, list[int]] = {}  # rule switch 5: wait_stream covers later work
 
@@ -108,8 +114,21 @@ class GPU:
     # -- streams ---------------------------------------------------------------------------------
 
     def current(self) -> StreamState:
-        stream = self.local.stream
+        local = self.local
+        if local.backward is not None:
+            local.backward.follow()
+        stream = local.stream
         return self.default if stream is None else stream
+
+    def switch(self, stream: StreamState | None) -> None:
+        """Makes ``stream`` the current one of this thread (None: the default stream)."""
+        local = self.local
+        log = local.log
+        if log is None:
+            log = local.log = StreamLog(local.stream or self.default)
+            self.logs.append(log)
+        local.stream = stream
+        log.change(stream or self.default)
 
     def pool_stream(self, priority: int) -> StreamState:
         """The next stream of the pool of this priority (round robin over 32)."""
@@ -188,6 +207,11 @@ _gpu: GPU | None = None
 def set_gpu(gpu: GPU | None) -> None:
     global _gpu
     _gpu = gpu
+
+
+def if_installed() -> GPU | None:
+    """The installed virtual GPU, or None: what outlives it must not fail."""
+    return _gpu
 
 
 def gpu() -> GPU:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..trace import Kind
-from .gpu import EventState, GPU, StreamState, capture_error, gpu
+from .gpu import GPU, EventState, StreamState, capture_error, gpu
 from .machine import Work
 
 _fresh_keys = itertools.count(1)
@@ -141,13 +141,12 @@ class Stream:
         return self._state.capture is not None
 
     def __enter__(self) -> Stream:
-        local = gpu().local
-        self._before = [*getattr(self, "_before", []), local.stream]
-        local.stream = self._state
+        self._before = [*getattr(self, "_before", []), gpu().current()]
+        gpu().switch(self._state)
         return self
 
     def __exit__(self, *_: object) -> None:
-        gpu().local.stream = self._before.pop()
+        gpu().switch(self._before.pop())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other._state is self._state
@@ -311,13 +310,12 @@ class StreamContext:
         self._before: list[StreamState | None] = []
 
     def __enter__(self) -> None:
-        local = gpu().local
-        self._before.append(local.stream)
+        self._before.append(gpu().current())
         if self.stream is not None:
-            local.stream = self.stream._state
+            gpu().switch(self.stream._state)
 
     def __exit__(
         self, type: type[BaseException] | None, value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:  # fmt: skip
-        gpu().local.stream = self._before.pop()
+        gpu().switch(self._before.pop())
