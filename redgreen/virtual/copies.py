@@ -19,6 +19,7 @@ import torch
 from .dispatch import (
     adopt, allocate, aten, dispatch, host_operator, host_value, internals, resize, special, unwrap,
 )  # fmt: skip
+from .escapes import watch
 from .gpu import BACKEND, GPU
 from .machine import Work
 from .tensor import DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
@@ -123,8 +124,14 @@ def _upload(gpu: GPU, dst: DeviceTensor, src: torch.Tensor, non_blocking: bool) 
         with internals():
             source = unwrap(src).clone()
 
+    watched = None
+    if isinstance(src, PinnedTensor) and at_execution and stream.capture is None:
+        watched = watch(gpu, src, machine.sites.here())
+
     def run(work: Work) -> None:
         with internals():
+            if watched is not None:
+                watched()
             into.copy_(source)
 
     reads = src.access(True, False) if isinstance(src, PinnedTensor) else ()
@@ -310,6 +317,11 @@ def _resize_(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         resize(tensor, shape, tuple(strides))
         return tensor
     return host_operator(gpu, func, args, kwargs, [tensor])
+
+
+@special(aten.resize_as_.default)
+def _resize_as_(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return dispatch(aten.resize_.default, (args[0], list(args[1].shape)), {})
 
 
 @special(

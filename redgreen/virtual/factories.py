@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from . import array_functions
 from .copies import pin
 from .gpu import BACKEND, gpu
 from .methods import cuda, get_data, set_data, to
@@ -173,3 +174,4 @@ def install(patches: Patches) -> None:
     patches.set(torch.Tensor, "data", property(get_data, set_data))
     patches.set(torch.Tensor, "pin_memory", lambda self, device=None: pin(gpu(), self))
     patches.set(torch.Tensor, "is_pinned", lambda self, device=None: False)
+    array_functions.install(patches)

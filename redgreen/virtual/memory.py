@@ -57,6 +57,7 @@ class Block:
     nbytes: int  # bytes asked for
     recorded: dict[int, set[int]] = field(default_factory=dict)  # stream agent -> edges
     dead: bool = False
+    exposed: bool = False  # somebody has its address: host accesses may go unseen
 
     def view(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
         """The block's bytes as a flat CPU tensor with a storage of its own (offset 0)."""

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from ..trace import Access, Extent
 from .copies import copy, pin
 from .dispatch import adopt, internals, unwrap
+from .escapes import escape, read_on_host
 from .gpu import BACKEND, gpu
 from .streams import Stream
 from .tensor import CUDA, DeviceTensor, PinnedTensor, VirtualTensor, device_tensor
@@ -86,10 +88,6 @@ def tolist(self: VirtualTensor) -> Any:
     return self.raw.tolist()
 
 
-def read_on_host(self: VirtualTensor, what: str) -> None:
-    gpu().machine.host_access(what, self.access(True, False))
-
-
 def numpy(self: VirtualTensor, *, force: bool = False) -> Any:
     if isinstance(self, DeviceTensor):
         if force:
@@ -105,12 +103,62 @@ def numpy(self: VirtualTensor, *, force: bool = False) -> Any:
         )
     from .arrays import track
 
+    assert isinstance(self, PinnedTensor)
     return track(self)
 
 
 def array(self: VirtualTensor, dtype: Any = None, copy: Any = None) -> Any:
+    """NumPy's C code asks for it when it is about to read (np.asarray does not come here)."""
     made = numpy(self)
+    if isinstance(self, PinnedTensor):
+        read_on_host(self, "__array__")
     return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def dlpack(self: PinnedTensor, **options: Any) -> Any:
+    escape(self.block, "DLPack")
+    return self.raw.__dlpack__(**options)
+
+
+def untyped_storage(self: PinnedTensor) -> torch.UntypedStorage:
+    escape(self.block, "untyped_storage")
+    return self.raw.untyped_storage()
+
+
+def typed_storage(self: PinnedTensor) -> torch.TypedStorage:
+    escape(self.block, "storage")
+    return self.raw._typed_storage()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def share_memory(self: PinnedTensor) -> torch.Tensor:
+    """Torch moves the bytes to a shared file, in which they are no longer pinned."""
+    gpu().refuse("Tensor.share_memory_ of a pinned tensor")
+    raise NotImplementedError("the virtual GPU cannot share pinned memory between processes")
+
+
+def reduce(self: PinnedTensor, protocol: Any) -> Any:
+    """Pickles as torch does: a CPU tensor that is not pinned, with all of its storage."""
+    block = self.block
+    whole = Extent(block.start, block.start + block.nbytes, block.nbytes)
+    access = Access(block.memory.id, block.allocation, whole, True, False)
+    gpu().machine.host_access("pickle", (access,))
+    return self.raw.detach().requires_grad_(self.requires_grad).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+
+def apply(self: PinnedTensor, function: Any) -> torch.Tensor:
+    """``apply_`` loops over the elements in C++, below the dispatcher."""
+    gpu().machine.host_access("apply_", self.access(True, True))
+    with internals():
+        self.raw.apply_(function)
+    return self
+
+
+def map_with(self: PinnedTensor, other: torch.Tensor, function: Any) -> torch.Tensor:
+    found = other.access(True, False) if isinstance(other, VirtualTensor) else ()
+    gpu().machine.host_access("map_", self.access(True, True) + found)
+    with internals():
+        self.raw.map_(unwrap(other), function)
+    return self
 
 
 def item(self: VirtualTensor) -> Any:
@@ -123,19 +171,10 @@ def item(self: VirtualTensor) -> Any:
 
 def data_ptr(self: VirtualTensor) -> int:
     if isinstance(self, PinnedTensor):
-        escape(self, "data_ptr")
+        escape(self.block, "data_ptr")
     if self.numel() == 0:
         return 0
     return self.block.address + self.raw.storage_offset() * self.raw.element_size()
-
-
-def escape(self: VirtualTensor, how: str) -> None:
-    """The block's host accesses can no longer all be seen."""
-    machine = gpu().machine
-    site = machine.sites.sites[machine.sites.here()]
-    text = f"pinned {self.block.nbytes} B by {how} at {site.file}:{site.line}"
-    if text not in machine.trace.escapes:
-        machine.trace.escapes.append(text)
 
 
 def get_data(self: torch.Tensor) -> torch.Tensor:
@@ -203,11 +242,17 @@ def represent(self: VirtualTensor, *, tensor_contents: Any = None) -> str:
     return text + ")"
 
 
+def formatted(self: VirtualTensor, spec: str) -> str:
+    """As torch does it, but only for tensors of exactly its own class."""
+    return format(item(self), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+
 def install_methods() -> None:
     """Gives both classes their methods; done once, they only matter while tensors exist."""
     for name, method in {
         "to": to, "cuda": cuda, "cpu": cpu, "tolist": tolist, "numpy": numpy, "__array__": array,
         "item": item, "data_ptr": data_ptr, "__deepcopy__": deepcopy, "__repr__": represent,
+        "__format__": formatted,
         "record_stream": record_stream, "data": property(get_data, set_data),
         "is_pinned": lambda self, device=None: isinstance(self, PinnedTensor),
         "pin_memory": lambda self, device=None: pin(gpu(), self),
@@ -215,6 +260,12 @@ def install_methods() -> None:
         "__complex__": lambda self: complex(item(self)),
     }.items():  # fmt: skip
         setattr(VirtualTensor, name, method)
+    for name, method in {
+        "__dlpack__": dlpack, "untyped_storage": untyped_storage, "storage": typed_storage,
+        "_typed_storage": typed_storage, "share_memory_": share_memory, "__reduce_ex__": reduce,
+        "apply_": apply, "map_": map_with,
+    }.items():  # fmt: skip
+        setattr(PinnedTensor, name, method)
     DeviceTensor.device = property(_device)  # type: ignore[assignment]
     DeviceTensor.is_cuda = property(lambda self: True)  # type: ignore[assignment]
     DeviceTensor.get_device = lambda self: 0  # type: ignore[assignment, method-assign]
