@@ -7,83 +7,31 @@ runs the subject.
 
 from __future__ import annotations
 
-import atexit
-import gc
+import contextlib
 import importlib
 import io
+import os
 import pickle
 import random
-import site
 import sys
-import sysconfig
-import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Protocol, Self
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 
+from . import child, subject
+from .child import GPU, GPUFactory, Message
 from .faults import Fault
-from .leaves import flatten
 from .process import Ended, forked
-from .run import Leaf, Outcome, Run, Status
-from .schedule import SERIAL, Order, Schedule
+from .run import Leaf, Outcome, Run
+from .schedule import SERIAL, Schedule
 from .subject import Subject, UsageError
-from .trace import Trace
-
-
-class Record(Protocol):
-    """What a virtual GPU knows after a run."""
-
-    @property
-    def trace(self) -> Trace: ...
-    @property
-    def hits(self) -> Mapping[Fault, int]: ...
-    @property
-    def broken(self) -> tuple[Order, ...]: ...
-    @property
-    def changed(self) -> Mapping[Fault, int]: ...
-
-
-class GPU(Protocol):
-    """A virtual GPU, installed while its with-block is open."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> bool | None: ...
-    def finish(self) -> Record: ...
-
-
-# What the backend raises in a run that has no end, by name: those modules are imported in children.
-_NO_END: dict[str, Status] = {"Diverged": "diverged", "Deadlock": "stuck"}
-
-# (schedule, faults, allocator=..., step_limit=...)
-GPUFactory = Callable[..., GPU]
 
 
 class ChildFailed(RuntimeError):
     """redgreen's own code failed in a child: an internal error, with the child's traceback."""
-
-
-@dataclass(slots=True)
-class _Message:
-    """What a child sends back."""
-
-    outcome: Outcome
-    trace: Trace = field(default_factory=Trace)
-    hits: Mapping[Fault, int] = field(default_factory=dict)
-    broken: tuple[Order, ...] = ()
-    changed: Mapping[Fault, int] = field(default_factory=dict)
-    imported: list[str] = field(default_factory=list)  # third-party modules
-    usage: str = ""  # the subject cannot be run at all
-    internal: str = ""  # traceback of an error in redgreen
 
 
 def virtual_gpu(*arguments: Any, **options: Any) -> GPU:
@@ -126,7 +74,8 @@ class ForkedRunner:
         if not self.runs:
             self._warm_up()
         self.runs += 1
-        ended = forked(lambda: self._in_child(schedule, faults, step_limit), self.timeout)
+        make = partial(self._make, schedule, faults, step_limit)
+        ended = forked(lambda: child.work(self.subject, make, not self._warm), self.timeout)
         message = self._received(ended)
         if message.usage:
             raise UsageError(message.usage)
@@ -142,14 +91,20 @@ class ForkedRunner:
             self._endless[key] = run
         return run
 
-    # -- in the parent ---------------------------------------------------------------------------
+    def _make(
+        self,
+        schedule: Schedule = SERIAL,
+        faults: frozenset[Fault] = frozenset(),
+        step_limit: int | None = None,
+    ) -> GPU:
+        return self._gpu(schedule, faults, allocator=self.allocator, step_limit=step_limit)
 
     def _warm_up(self) -> None:
         """One forward operator, so that children do not each pay for torch's lazy start.
 
         No backward: a process that has run one cannot fork children that run another.
         """
-        with self._gpu(SERIAL, frozenset(), allocator=self.allocator, step_limit=None) as gpu:
+        with self._make() as gpu:
             torch.zeros(2, device="cuda").add(1)
             gpu.finish()
 
@@ -159,26 +114,23 @@ class ForkedRunner:
         Under a virtual GPU, because a library may look at ``torch.cuda`` while it is imported.
         """
         path, argv, state = sys.path.copy(), sys.argv, random.getstate()
-        streams = sys.stdout, sys.stderr
         try:
             self.subject.enter()
-            with self._gpu(SERIAL, frozenset(), allocator=self.allocator, step_limit=None) as gpu:
+            with _silenced(), self._make() as gpu:
                 for name in names:
-                    # A library may raise anything while it is imported, and the child had it work.
                     _import_quietly(name)
                 gpu.finish()
         finally:
             sys.path[:], sys.argv = path, argv
-            sys.stdout, sys.stderr = streams
             random.setstate(state)
 
-    def _received(self, ended: Ended) -> _Message:
+    def _received(self, ended: Ended) -> Message:
         printed = ended.stdout.decode("utf-8", "surrogateescape")
         errors = ended.stderr.decode("utf-8", "replace")
         stacks = _trimmed(ended.stacks)
         said = _section("standard output", printed) + _section("standard error", errors)
         if ended.payload is not None:
-            message: _Message = pickle.loads(ended.payload)
+            message: Message = pickle.loads(ended.payload)
             outcome = message.outcome
             if outcome.status != "returned":
                 message.outcome = replace(outcome, detail=outcome.detail + said)
@@ -187,98 +139,11 @@ class ForkedRunner:
             return message
         if ended.how == "timeout":
             detail = f"no result after {self.timeout:g} s\n{stacks}{said}"
-            return _Message(Outcome("timeout", (), detail))
+            return Message(Outcome("timeout", (), detail))
         if ended.how == "flooded":
-            return _Message(Outcome("diverged", (), f"it printed without end\n{said[-2000:]}"))
+            return Message(Outcome("diverged", (), f"it printed without end\n{said[-2000:]}"))
         leaf = Leaf("", "died", ended.cause.encode())
-        return _Message(Outcome("died", (leaf,), f"{ended.cause}\n{stacks}{said}"))
-
-    # -- in the child ----------------------------------------------------------------------------
-
-    def _in_child(
-        self, schedule: Schedule, faults: frozenset[Fault], step_limit: int | None
-    ) -> bytes:
-        try:
-            message = self._execute(schedule, faults, step_limit)
-            return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        except UsageError as error:
-            return pickle.dumps(_Message(Outcome("raised"), usage=str(error)))
-        except BaseException:
-            return pickle.dumps(_Message(Outcome("raised"), internal=traceback.format_exc()))
-
-    def _execute(
-        self, schedule: Schedule, faults: frozenset[Fault], step_limit: int | None
-    ) -> _Message:
-        before = set(sys.modules)
-        _start_state()
-        self.subject.enter()
-        gpu = self._gpu(schedule, faults, allocator=self.allocator, step_limit=step_limit)
-        with gpu:
-            outcome = self._outcome()
-            gc.collect()
-            record = gpu.finish()
-        message = _Message(outcome, record.trace, dict(record.hits), tuple(record.broken),
-                           dict(record.changed))
-        if not self._warm:
-            message.imported = list(_third_party(before, self.subject.program))
-        return message
-
-    def _outcome(self) -> Outcome:
-        try:
-            call = self.subject.load()
-            gc.collect()
-            value = call()
-            if self.subject.prints:
-                _finish_script()
-                return Outcome("returned")
-            gc.collect()
-            return Outcome("returned", flatten(value))
-        except UsageError:
-            raise
-        except SystemExit as error:
-            if self.subject.prints and error.code in (None, 0):
-                _finish_script()
-                return Outcome("returned")
-            return Outcome("raised", (_error_leaf(error),), _explain(error))
-        except BaseException as error:
-            if type(error).__module__.startswith("redgreen."):
-                status = _NO_END.get(type(error).__name__)
-                if status is not None:
-                    return Outcome(status, (), _explain(error))
-            return Outcome("raised", (_error_leaf(error),), _explain(error))
-
-
-def _start_state() -> None:
-    """What every run starts from, whatever the template did before."""
-    torch.set_num_threads(1)
-    gc.disable()
-    gc.set_threshold(0)  # also for libraries that enable it again: collect at fixed points only
-    gc.freeze()
-    atexit._clear()
-    # A fork copies the state of the generators, which would make an unseeded one look seeded.
-    random.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-
-
-def _finish_script() -> None:
-    """What the interpreter does at the end of a program: join threads, run exit handlers."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
-    atexit._run_exitfuncs()
-
-
-def _third_party(before: set[str], program: str) -> Iterator[str]:
-    """Modules from site-packages that this run imported, except the subject's own package."""
-    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    roots |= set(site.getsitepackages()) | {site.getusersitepackages()}
-    own = program.partition(":")[0].partition(".")[0]
-    for name, module in list(sys.modules.items()):
-        origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
-        new = name not in before and name.partition(".")[0] not in (own, "redgreen")
-        if new and any(origin.startswith(root) for root in roots):
-            yield name
+        return Message(Outcome("died", (leaf,), f"{ended.cause}\n{stacks}{said}"))
 
 
 def _import_quietly(name: str) -> None:
@@ -286,41 +151,39 @@ def _import_quietly(name: str) -> None:
         importlib.import_module(name)
     except KeyboardInterrupt:
         raise
-    except BaseException:
+    except BaseException:  # a library may raise anything while it is imported
         return
 
 
-def _error_leaf(error: BaseException) -> Leaf:
-    first = (str(error).splitlines() or [""])[0]
-    return Leaf("", "error", f"{type(error).__name__}: {first}".encode("utf-8", "backslashreplace"))
-
-
-def _explain(error: BaseException) -> str:
-    """The traceback from the subject's first frame on."""
-    frames = error.__traceback__
-    while frames is not None and _is_ours(frames):
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames))
-    if "autograd's threading in combination with fork" in str(error):
-        text += (
-            "This process ran a backward pass before, and torch cannot fork it any more.\n"
-            "Prove the subject from the command line, or before the first backward.\n"
-        )
-    return text
-
-
-def _is_ours(trace: TracebackType) -> bool:
-    file = trace.tb_frame.f_code.co_filename
-    return file in (__file__, sys.modules["redgreen.subject"].__file__) or file.startswith(
-        "<frozen "
-    )
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Libraries print while they are imported; the child has said it all before."""
+    streams = sys.stdout, sys.stderr
+    for stream in streams:
+        stream.flush()
+    saved = [(fd, os.dup(fd)) for fd in (1, 2)]
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for fd, _ in saved:
+            os.dup2(null, fd)
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        for stream in streams:
+            stream.flush()
+        for fd, copy in saved:
+            os.dup2(copy, fd)
+            os.close(copy)
+        os.close(null)
 
 
 def _trimmed(stacks: str) -> str:
     """Each thread's frames, latest first, down to the subject's first."""
-    lines, ours = [], False
+    mine = tuple(f'  File "{file}"' for file in (child.__file__, subject.__file__))
+    lines: list[str] = []
+    ours = False
     for line in stacks.splitlines(keepends=True):
-        ours = line.startswith("  File ") and (ours or f'"{__file__}"' in line)
+        ours = line.startswith("  File ") and (ours or line.startswith(mine))
         if not ours:
             lines.append(line)
     return "".join(lines)

@@ -51,6 +51,10 @@ class Subject(Protocol):
         """Import what is needed and return the callable; UsageError if there is none."""
         ...
 
+    def place(self, call: Callable[[], object]) -> tuple[str, int, str]:
+        """File, line and function that stand for the whole of it; ``call`` is what `load` gave."""
+        ...
+
 
 def parse(text: str) -> Subject:
     """``file.py:function``, ``package.module:function`` or ``script.py``."""
@@ -106,6 +110,9 @@ class Function:
             raise UsageError(f"{self.name}: no such function{near}") from None
         return check_callable(function, self.name)
 
+    def place(self, call: Callable[[], object]) -> tuple[str, int, str]:
+        return _place(call)
+
     def _import_module(self) -> ModuleType:
         try:
             return importlib.import_module(self.module)
@@ -139,6 +146,9 @@ class Script:
     def load(self) -> Callable[[], object]:
         return lambda: runpy.run_path(str(self.path), run_name="__main__") and None
 
+    def place(self, call: Callable[[], object]) -> tuple[str, int, str]:
+        return str(self.path), 1, "<module>"
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -166,6 +176,9 @@ class Call:
         function = check_callable(self.function, self.name, self.arguments)
         return lambda: function(*self.arguments)
 
+    def place(self, call: Callable[[], object]) -> tuple[str, int, str]:
+        return _place(self.function)
+
 
 def check_callable(
     function: object, name: str, arguments: tuple[Any, ...] = ()
@@ -186,6 +199,14 @@ def check_callable(
         given = f"called with {len(arguments)} arguments" if arguments else "called without any"
         raise UsageError(f"{name}: takes {signature}, but is {given} ({error})") from None
     return function
+
+
+def _place(function: Callable[..., object]) -> tuple[str, int, str]:
+    """Where a function is defined; classes, partials and builtins have a name at best."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return "<subject>", 1, getattr(function, "__name__", type(function).__name__)
+    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 def _set_path(first: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_host_loop_without_steps_runs_out_of_time_and_shows_every_thread() -> 
     assert run.outcome.status == "timeout"
     assert run.outcome.detail.startswith("no result after 0.5 s\n")
     assert "waits_for_ever" in run.outcome.detail and "in subject" in run.outcome.detail
-    assert "isolation.py" not in run.outcome.detail
+    assert "/redgreen/" not in run.outcome.detail
     assert run.trace.steps == []
 
 
@@ -295,3 +295,31 @@ def test_third_party_imports_are_paid_once(tmp_path: Path) -> None:
     from redgreen.process import forked
 
     assert forked(fresh, 20).payload == b"[False, True, True]"
+
+
+def test_the_parent_prints_nothing_of_what_it_imports(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "noisy_library.py").write_text(
+        "import os, sys\nos.write(2, b'noise')\nos.system('echo noise')\nsys.stdout = None\n"
+        "raise SystemExit"
+    )
+    (tmp_path / "main.py").write_text("def run(): return 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forked = runner(f"{tmp_path}/main.py:run")
+    stdout = sys.stdout
+    forked._import_as_child_did(["noisy_library", "absent_library"])
+    assert sys.stdout is stdout
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_callers_frame_stands_in_for_the_subject_and_is_in_no_traceback() -> None:
+    def subject() -> list[object]:
+        above = sys._getframe(1)
+        while above.f_code.co_filename != __file__:
+            assert above.f_back is not None
+            above = above.f_back
+        return [above.f_code.co_name, above.f_lineno == subject.__code__.co_firstlineno]
+
+    leaves = runner(subject).run(SERIAL).outcome.leaves
+    assert [leaf.data for leaf in leaves[1:]] == [b"subject", b"True"]
