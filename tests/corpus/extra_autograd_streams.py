@@ -9,15 +9,16 @@ N = 8
 SPIN = 1_000_000
 
 
-def right() -> torch.Tensor:
-    return torch.full((N,), 3.0)
+def right() -> list[torch.Tensor]:
+    return [torch.full((N,), 3.0), torch.tensor(2.0 * 3 * N)]
 
 
 def right_hooks() -> list[torch.Tensor]:
     return [torch.full((N,), 1 - 0.5 * 2.0), torch.full((N,), 1 - 0.5 * 4.0)]
 
 
-def side_forward() -> torch.Tensor:
+def side_forward() -> list[torch.Tensor]:
+    """No join is written: after backward the current stream comes after those of the leaves."""
     side = torch.cuda.Stream()
     x = torch.full((N,), 3.0, device="cuda")
     weight = torch.full((N,), 2.0, device="cuda", requires_grad=True)
@@ -27,7 +28,7 @@ def side_forward() -> torch.Tensor:
         loss = (weight * x).sum()
     torch.autograd.backward([loss])
     assert weight.grad is not None
-    return weight.grad
+    return [weight.grad, loss.detach()]
 
 
 def hooks() -> list[torch.Tensor]:
