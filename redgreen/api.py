@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from . import backend
 from .isolation import ForkedRunner, virtual_gpu
 from .prove import BUDGET, SubjectRaised, prove_runner
 from .run import Outcome
@@ -16,7 +17,6 @@ from .verdict import Proof
 
 __all__ = ["Proof", "SubjectRaised", "UsageError", "installed", "prove"]
 
-DEVICES = ("virtual", "cuda")
 TIMEOUT = 60.0  # seconds a single run may take
 
 
@@ -35,8 +35,8 @@ def prove(
     Random numbers: seed Python's and NumPy's generators inside the callable.
 
     Options: ``timeout`` seconds for one run (60), ``budget`` runs to spend on one question,
-    ``edges`` a glob of the files whose edges get verdicts, ``allocator`` "native" or another policy
-    of the virtual GPU, ``progress`` a callable that takes a line of text.
+    ``edges`` a glob of the files whose edges get verdicts, ``allocator`` one of `redgreen.backend`,
+    ``progress`` a callable that takes a line of text.
 
     Raises SubjectRaised if the callable raises with every edge in place (the traceback is in it),
     UsageError if it cannot be called so or the device is not there.
@@ -86,11 +86,8 @@ def _reference(runner: ForkedRunner, say: Callable[[str], None]) -> Outcome:
 
 def make_runner(subject: Subject, device: str, allocator: str, timeout: float) -> ForkedRunner:
     """A runner of ``subject`` on ``device``; UsageError if there is no such device here."""
-    if device == "virtual":
-        return ForkedRunner(subject, allocator=allocator, timeout=timeout)
-    if device not in DEVICES:
-        raise UsageError(f"device {device!r}: use one of {', '.join(DEVICES)}")
-    raise UsageError("device cuda: proofs on a real GPU are not part of this version; use virtual")
+    backend.check(device, allocator)
+    return ForkedRunner(subject, allocator=allocator, timeout=timeout)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
+from . import backend
 from .jsonfile import JSONFile
 from .progress import Progress
 from .subject import UsageError, parse
@@ -91,11 +92,11 @@ def _parser() -> argparse.ArgumentParser:
     replay.set_defaults(command=_replay)
 
     for command in (prove, replay):
-        command.add_argument("--device", choices=("virtual", "cuda"), default="virtual")
+        command.add_argument("--device", choices=backend.DEVICES, default="virtual")
         command.add_argument("--timeout", metavar="S", type=_positive(float), default=60.0,
                              help="seconds that one run may take (default 60)")
         command.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    prove.add_argument("--allocator", choices=("native", "expandable", "async"), default="native",
+    prove.add_argument("--allocator", choices=backend.ALLOCATORS, default="native",
                        help="how the caching allocator reuses memory")
     return parser
 
@@ -136,6 +137,7 @@ def _fix_hash_seed(seed: str) -> None:
 def _prove(options: argparse.Namespace, _: None) -> int:
     subject = parse(options.subject)
     reference = parse(options.reference) if options.reference else None
+    backend.check(options.device, options.allocator)
     out = JSONFile(options.json) if options.json else None
     progress = Progress(quiet=options.quiet)
     progress("importing torch")
@@ -205,6 +207,7 @@ def _replay(options: argparse.Namespace, token: Token) -> int:
     from .replay import BaseFailed, check_program, replay
 
     check_program(token, subject)
+    backend.check(options.device, token.allocator)
     progress("importing torch")
     from .api import make_runner
 

@@ -12,6 +12,7 @@ import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
@@ -243,7 +244,10 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _near(function: str, module: ModuleType) -> str:
-    """The functions that the user may have meant."""
+    """The functions that the user may have meant, short enough for one line."""
     names = [n for n, f in vars(module).items() if inspect.isfunction(f) and n[0] != "_"
              and f.__module__ == module.__name__]
-    return f"; it has {', '.join(sorted(names)[:8])}" if names and "." not in function else ""
+    close = get_close_matches(function, names, 1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; it has {', '.join(sorted(names)[:4])}" if names else ""

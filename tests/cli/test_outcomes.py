@@ -114,7 +114,7 @@ def test_other_ways_to_fail(subject: str, redgreen: Run, name: str, message: str
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("absent", "no such function; it has clock, dies"),
+    ("name", "message"), [("absent", "no such function; it has clock, dies, exits, good"),
                           ("VALUE", "not a function"), ("needs", "takes (x), but is called")]
 )  # fmt: skip
 def test_no_such_function(subject: str, redgreen: Run, name: str, message: str) -> None:

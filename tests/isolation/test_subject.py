@@ -96,7 +96,8 @@ def test_what_is_no_subject_is_one_line(here: Path, text: str, message: str) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rum", "main.py:rum: no such function; it has asynchronous, generates, needs, run"),
+        ("rum", "main.py:rum: no such function; did you mean run?"),
+        ("x", "main.py:x: no such function; it has asynchronous, generates, needs, run"),
         ("VALUE", "main.py:VALUE: a int, not a function"),
         ("needs", "main.py:needs: takes (x, y=2), but is called without any"),
         ("generates", "a generator function; wrap it"),
