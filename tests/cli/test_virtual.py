@@ -374,3 +374,24 @@ def test_every_step_has_a_place_in_the_program_whoever_started_it(redgreen: Run)
     assert sites[-1].code == "def racy():"
     trace = make_runner(parse("script.py"), "virtual", "native", 60).run(SERIAL).trace
     assert {trace.sites[s.site].function for s in trace.steps} == {"pipeline", "<module>"}
+
+
+@pytest.mark.parametrize("how", ["out", "out.numpy()", "{'part': out[2:4]}", "[x, out]"])
+def test_a_host_value_returned_without_a_sync_is_read_at_once(
+    redgreen: Run, here: Path, how: str
+) -> None:
+    # Also beside a device tensor: reading that one waits, and must not come first.
+    (here / "early.py").write_text(
+        "import torch\n"
+        "def run():\n"
+        "    x = torch.ones(1, device='cuda')\n"
+        "    out = torch.zeros(8).pin_memory()\n"
+        "    out.copy_(torch.arange(8.0, device='cuda') + 1, non_blocking=True)\n"
+        f"    return {how}\n"
+    )
+    result = redgreen("prove", "early.py:run", "--json", "out.json")
+    assert result.status == 1
+    (race,) = proof()["green"]["races"]
+    assert (race["hazard"], race["changes_output"]) == ("HOST-RAW", True)
+    assert (race["first"]["line"], race["second"]["line"]) == (5, 2)
+    assert redgreen("replay", race["witness"], "early.py:run").status == 0
