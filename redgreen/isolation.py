@@ -41,6 +41,12 @@ def virtual_gpu(*arguments: Any, **options: Any) -> GPU:
     return gpu
 
 
+def _prepare() -> None:
+    virtual = sys.modules.get("redgreen.virtual")
+    if virtual is not None:  # a test may run without it
+        virtual.prepare()
+
+
 class ForkedRunner:
     """A `Runner`: every run in a forked child, ended after ``timeout`` seconds."""
 
@@ -74,6 +80,7 @@ class ForkedRunner:
         if not self.runs:
             self._warm_up()
         self.runs += 1
+        _prepare()
         make = partial(self._make, schedule, faults, step_limit)
         ended = forked(lambda: child.work(self.subject, make, not self._warm), self.timeout)
         message = self._received(ended)

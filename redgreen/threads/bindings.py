@@ -42,12 +42,14 @@ _KEEP_MODULES = frozenset({"_thread", "_frozen_importlib", "importlib._bootstrap
 _KEEP_NAMES = frozenset({"LockType", "_LockType"})
 _ids = frozenset(map(id, ORIGINALS.values()))
 _surveyed: set[str] = set()
+_count = 0  # modules at the last survey
 _functions: list[tuple[dict[str, Any], str]] = []
 _objects: list[tuple[dict[str, Any], str]] = []
 
 
 def survey() -> None:
     """Look through the modules that are new. Call it while control is not installed."""
+    global _count
     for name, names in _new_modules():
         _surveyed.add(name)
         for key, value in list(names.items()):
@@ -56,6 +58,7 @@ def survey() -> None:
                     _functions.append((names, key))
             elif _is_primitive(value) and name != "threading":  # its own registers stay real
                 _objects.append((names, key))
+    _count = len(sys.modules)
 
 
 def exchange(replacements: dict[int, Any]) -> None:
@@ -85,6 +88,10 @@ def _is_primitive(value: Any) -> bool:
 
 
 def _new_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    # Looking at a module writes its reference count, which in a forked child copies its page: some
+    # 5,000 pages for a large library. The number of modules tells that there is nothing new.
+    if len(sys.modules) == _count:
+        return
     for name, module in list(sys.modules.items()):
         if name in _surveyed or name in _KEEP_MODULES or name.startswith("redgreen.threads"):
             continue

@@ -5,16 +5,24 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from .. import threads
 from ..faults import Fault
 from ..schedule import SERIAL, Schedule
 from ..threads import Control, Key, current_agent
 from ..trace import Kind, Note
+from . import patches
 from .facade import installed
 from .gpu import GPU, Record
 from .machine import Machine
 
 if TYPE_CHECKING:
     from .streams import Stream
+
+
+def prepare() -> None:
+    """In a template, before it forks: what would cost every child a copy of its memory."""
+    patches.survey()
+    threads.survey()
 
 
 class VirtualGPU:
