@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .text import WIDTH, Style, clean, count, cut, folded, paragraph, wrapped
@@ -15,18 +15,28 @@ _VERDICTS = {
 _ORDER = ("inconclusive", "load-bearing", "masked", "redundant", "unexercised")
 
 
-def render(proof: Mapping[str, Any], *, colour: bool = False) -> str:
-    """The whole report, at most 100 columns wide."""
+PARTS = ("header", "edges", "races", "diagnostics", "witnesses")
+
+
+def render(
+    proof: Mapping[str, Any], *, colour: bool = False, parts: Sequence[str] = PARTS, again: str = ""
+) -> str:
+    """The report or some parts of it, at most 100 columns wide.
+
+    ``again`` is the command that replays a TOKEN, by default redgreen's own.
+    """
     style = Style(colour)
     witnesses: dict[str, str] = {}  # token -> its short name
     owners: dict[str, list[str]] = {}
-    blocks = [
-        _header(proof, style),
-        _edges(proof, style, witnesses, owners),
-        _races(proof, style, witnesses, owners),
-        _diagnostics(proof, style),
-        _witnesses(proof, style, witnesses, owners),
-    ]
+    again = again or f"redgreen replay TOKEN {proof['subject']}"
+    makers: dict[str, Callable[[], list[str]]] = {
+        "header": lambda: _header(proof, style),
+        "edges": lambda: _edges(proof, style, witnesses, owners),
+        "races": lambda: _races(proof, style, witnesses, owners),
+        "diagnostics": lambda: _diagnostics(proof, style),
+        "witnesses": lambda: _witnesses(again, style, witnesses, owners),
+    }
+    blocks = [makers[part]() for part in PARTS if part in parts]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -147,12 +157,12 @@ def _named(
 
 
 def _witnesses(
-    proof: Mapping[str, Any], style: Style, names: dict[str, str], owners: dict[str, list[str]]
+    again: str, style: Style, names: dict[str, str], owners: dict[str, list[str]]
 ) -> list[str]:
     if not names:
         return []
     lines = [style("WITNESSES", "bold")]
-    lines += wrapped("", f"Run one again: redgreen replay TOKEN {proof['subject']}", 0)
+    lines += wrapped("", f"Run one again: {again}", 0)
     for token, name in names.items():
         lines += ["", *wrapped(f"{name}  ", "; ".join(owners[token]), 0), *folded(token)]
     return lines
