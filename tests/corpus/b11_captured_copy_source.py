@@ -27,7 +27,7 @@ def buggy() -> torch.Tensor:
     other = pool.pop()
     other.fill_(99)
     graph.replay()
-    return out
+    return out.cpu()
 
 
 def fixed() -> torch.Tensor:
@@ -42,7 +42,7 @@ def fixed() -> torch.Tensor:
     other = pool.pop()  # ``pointers`` belongs to the graph
     other.fill_(99)
     graph.replay()
-    return out
+    return out.cpu()
 
 
 def overwritten() -> torch.Tensor:
@@ -56,7 +56,7 @@ def overwritten() -> torch.Tensor:
     torch.cuda._sleep(SPIN)
     graph.replay()  # first
     pointers.fill_(99)  # second
-    return out
+    return out.cpu()
 
 
 def overwritten_after_sync() -> torch.Tensor:
@@ -71,4 +71,4 @@ def overwritten_after_sync() -> torch.Tensor:
     graph.replay()
     torch.cuda.current_stream().synchronize()  # edge: load-bearing
     pointers.fill_(99)
-    return out
+    return out.cpu()

@@ -434,6 +434,32 @@ def _extras() -> tuple[Expect, ...]:
         proved("timing_events", "extra_timing_events:measured"),
         proved("rate_limiter", "extra_rate_limiter:limited"),
         refuted("rate_limiter_freed_too_early", "extra_rate_limiter:freed_too_early", Race("UAF")),
+        proved("generic_api_event", "extra_generic_api:with_event"),
+        refuted("generic_api_no_event", "extra_generic_api:without_event", Race("RAW")),
+        proved(
+            "generic_api_host_event", "extra_generic_api:event_of_no_module", right="right_host"
+        ),
+        proved("accelerator_sync", "extra_generic_api:accelerator_sync", right="right_host"),
+        proved("thread_pool_with_event", "extra_thread_pool:with_event"),
+        refuted("thread_pool_future_only", "extra_thread_pool:future_only", Race("RAW")),
+        proved("asyncio_polled", "extra_asyncio:polled"),
+        refuted("asyncio_yielded_once", "extra_asyncio:yielded_once", Race("HOST-RAW")),
+        proved("condition_with_events", "extra_condition:with_events"),
+        refuted("condition_with_turns_only", "extra_condition:with_turns_only", Race("RAW")),
+        proved("save_on_cpu", "extra_save_on_cpu:pinned"),
+        proved("stream_query_polled", "extra_stream_query:polled"),
+        refuted("stream_query_wrong_stream", "extra_stream_query:wrong_stream", Race("HOST-RAW")),
+        proved("mem_pool_recorded", "extra_mem_pool:recorded"),
+        refuted("mem_pool_unrecorded", "extra_mem_pool:unrecorded", Race("UAF")),
+        proved("mem_pool_other", "extra_mem_pool:other_pool"),
+        proved("pinned_temporaries", "extra_pinned_temporaries:uploads"),
+        proved("pinned_temporaries_two_streams", "extra_pinned_temporaries:two_streams"),
+        proved("pinned_ring", "extra_pinned_ring:slots"),
+        refuted("pinned_ring_one_step_late", "extra_pinned_ring:one_step_late", Race("HOST-WAR")),
+        proved("benign_dead_row", "extra_benign_race:dead_row", benign=True),
+        proved("benign_equal_values", "extra_benign_race:equal_values"),
+        proved("decode_graph_both_ways", "extra_decode_graph:both_ways"),
+        refuted("decode_graph_one_way", "extra_decode_graph:one_way", Race("WAR")),
     )
 
 
