@@ -91,7 +91,13 @@ class Search:
         tried: set[tuple[tuple[Order, ...], Choices]] = set()
         self.complete, self.gap = False, ""
         while queue:
-            for schedule, expected in neighbours(queue.popleft(), self):
+            near = neighbours(queue.popleft(), self)
+            # Every neighbour is a class of its own. Where they alone are too many and a difference
+            # is known already, the runs would buy nothing.
+            if len(self.outcomes) > 1 and len(near) > self.budget - self.spent:
+                self.gap = f"more than {len(near)} classes of schedules, {self.budget} runs allowed"
+                return None
+            for schedule, expected in near:
                 if expected in known or (schedule.orders, schedule.choices) in tried:
                     continue
                 tried.add((schedule.orders, schedule.choices))
