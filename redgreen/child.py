@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import pickle
 import random
 import site
@@ -25,6 +26,8 @@ from .run import Leaf, Outcome, Status
 from .schedule import Order
 from .subject import Subject, UsageError
 from .trace import Trace
+
+_HERE = os.path.dirname(__file__) + os.sep
 
 
 class Record(Protocol):
@@ -182,6 +185,5 @@ def _explain(error: BaseException) -> str:
 
 def _is_ours(trace: TracebackType) -> bool:
     code = trace.tb_frame.f_code
-    ours = (__file__, frame.__file__, sys.modules[Subject.__module__].__file__)
-    return (code.co_filename in ours or code.co_filename.startswith("<frozen ")
+    return (code.co_filename.startswith(_HERE) or code.co_filename.startswith("<frozen ")
             or frame.is_stand_in(code.co_varnames))

@@ -121,13 +121,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
-    if config.stash.get(_documents, None) is None and not _any_subject(terminalreporter):
+    if not _any_subject(terminalreporter) and not any(
+        config.getoption(f"redgreen_{name}") for name in ("json", "replay")
+    ):
         return
     from .pytesting import summary
 
     lines = summary.table(summary.rows(terminalreporter.stats))
     lines += [line for text in summary.replays(terminalreporter.stats)
               for line in text.splitlines()]
+    if config.getoption("redgreen_replay") and not terminalreporter.stats:  # xdist
+        lines.append(_no_subject(config.getoption("redgreen_replay")))
     if _documents in config.stash:
         here = config.stash.get(options.SESSION, None)
         written = config.stash[_documents].write(here.proofs() if here else [])

@@ -52,9 +52,10 @@ def decide(claim: Claim, answer: Answer) -> Decision:
 
 
 def _unproved(answer: Answer) -> str:
+    why = answer.result.get("why", "")
     last = answer.text.strip().splitlines()[-1] if answer.text.strip() else "no reason given"
     return {
-        "raised": "the program fails with every edge in place",
+        "raised": f"the program fails with every edge in place{': ' if why else ''}{why}",
         "usage": f"cannot be a subject: {answer.text}",
     }.get(answer.kind, f"an error in redgreen, please report it: {last}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,11 +66,15 @@ class SubjectItem(pytest.Item):
 class BrokenItem(SubjectItem):
     """A subject without a recording; selected by both markers, so that none loses it."""
 
-    def __init__(self, *, reason: str, detail: str = "", **rest: Any) -> None:
+    def __init__(
+        self, *, reason: str, detail: str = "", skips: bool = False, **rest: Any
+    ) -> None:
         super().__init__(marks=("green", "red"), **rest)
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail, self.skips = reason, detail, skips
 
     def runtest(self) -> None:
+        if self.skips:
+            pytest.skip(self.reason)
         self.note(subject=self.origin.nodeid, claim="green", verdict="none", note=self.reason)
         pytest.fail(f"{self.reason}\n{self.detail}".rstrip(), pytrace=False)
 
@@ -103,7 +108,8 @@ class ClaimItem(SubjectItem):
         )  # fmt: skip
 
     def _again(self) -> str:
-        return f"pytest {self.nodeid.partition('::')[0]} --redgreen-replay TOKEN"
+        file = shlex.quote(os.path.relpath(self.subject.case.file))
+        return f"pytest {file} --redgreen-replay TOKEN"
 
 
 class ReplayItem(SubjectItem):
@@ -154,9 +160,11 @@ def _recorded(
     function: pytest.Function, subject: Subject, here: session.Session
 ) -> Iterator[pytest.Item]:
     recording = here.recording(subject.node, subject.case, subject.settings)
-    if recording.problem is not None:
-        reason = decide(Green(), recording.problem).objection
-        yield _broken(function, reason, recording.problem.text)
+    problem = recording.problem
+    if problem is not None:
+        skips = problem.kind == "skipped"
+        reason = problem.text if skips else decide(Green(), problem).objection
+        yield _broken(function, reason, problem.text, skips)
         return
     known = [edge["id"] for edge in recording.edges]
     chosen = [edge["id"] for edge in recording.edges if _wanted(edge, subject.settings.edges)]
@@ -204,11 +212,15 @@ def _skipped(function: pytest.Function) -> bool:
     return any(c == (True,) for c in conditions) or any(function.iter_markers("skip"))
 
 
-def _broken(function: pytest.Function, reason: str, detail: str = "") -> pytest.Item:
-    return _item(BrokenItem, function, "green", reason=reason, detail=detail)
+def _broken(
+    function: pytest.Function, reason: str, detail: str = "", skips: bool = False
+) -> pytest.Item:
+    return _item(BrokenItem, function, "green", reason=reason, detail=detail, skips=skips)
 
 
-def _item(kind: type[SubjectItem], function: pytest.Function, what: str, **rest: Any) -> SubjectItem:
+def _item(
+    kind: type[SubjectItem], function: pytest.Function, what: str, **rest: Any
+) -> SubjectItem:
     name = function.name
     # test_decode[green], and test_decode[a-green] with parameters
     name = f"{name[:-1]}-{what}]" if name.endswith("]") else f"{name}[{what}]"

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ..report.text import clean, count, cut, wrapped
-
-_WIDTH = 100
+from ..report.text import clean, count, wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def _properties(report: pytest.TestReport) -> dict[str, str]:
 def _line(row: Row) -> list[str]:
     mark = "ok  " if row.passed else "FAIL"
     head = f"{mark}  {row.verdict:<13} "
-    note = cut(clean(row.note), 2 * _WIDTH)  # a token may be in it; the failure has all of it
+    note = re.sub(r": witness rg\S+", "", clean(row.note))  # the failure has it
     return wrapped(head, f"{row.claim}{f' ({note})' if note else ''}", 2)
 
 

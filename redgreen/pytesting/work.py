@@ -14,7 +14,7 @@ from .case import Case, digest
 from .options import Settings
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..run import Outcome, Run
 
 NOTHING = "\0"  # a glob that no file matches: judge the program and no edge
 
@@ -33,11 +33,11 @@ class Request:
 class Answer:
     """The result, or why there is none. JSON in all its parts.
 
-    raised: the subject raises with every edge in place. usage: it cannot be run. internal:
-    redgreen failed, with a traceback.
+    raised: the subject raises with every edge in place. skipped: it called pytest.skip. usage: it
+    cannot be run. internal: redgreen failed, with a traceback.
     """
 
-    kind: Literal["done", "raised", "usage", "internal"] = "done"
+    kind: Literal["done", "raised", "skipped", "usage", "internal"] = "done"
     text: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ def _record(request: Request) -> Answer:
         runner = make_runner(case, settings.device, settings.allocator, settings.timeout)
         serial = runner.run(SERIAL)
         if serial.outcome.status != "returned":
-            return Answer("raised", serial.outcome.detail or serial.outcome.status)
+            return _failed(serial.outcome)
         lazy = runner.run(LAZY, frozenset(), 10 * len(serial.trace.steps) + 1000)
         digests = json.loads(Path(sources.name).read_text() or "{}")
     edges = list(dict.fromkeys([*serial.trace.edges, *lazy.trace.edges]))
@@ -80,6 +80,14 @@ def _record(request: Request) -> Answer:
         if edge.kind != "copy"
     ]
     return Answer(result={"edges": found, "sources": {**_sites(serial), **_sites(lazy), **digests}})
+
+
+def _failed(outcome: Outcome) -> Answer:
+    said = outcome.leaves[0].data.decode("utf-8", "replace") if outcome.leaves else ""
+    if said.startswith("Skipped: "):  # it called pytest.skip
+        return Answer("skipped", said.removeprefix("Skipped: "))
+    detail = outcome.detail or outcome.status
+    return Answer("raised", detail, {"why": said or detail.splitlines()[0]})
 
 
 def _sites(run: Run) -> dict[str, str]:
