@@ -2,9 +2,9 @@
 
 A trace is written by a backend (the virtual GPU, a real one, or a toy in the tests) and read by the
 core. It is in *issue order*: the order in which the host threads made their calls. Under the serial
-schedule that is also the order of execution; under any other, ``Trace.execution`` says what ran when.
+schedule it is also the order of execution; under any other, ``Trace.execution`` says what ran when.
 
-Everything that orders two agents is written with two primitives, so that the order has one rule each:
+Everything that orders two agents is written with two primitives, so that each has one rule:
 
 * PUBLISH(key) saves what its agent has done so far under ``key`` (event record, lock release,
   thread start, the marker that the allocator leaves on a ``record_stream``-ed stream at a free).
@@ -46,7 +46,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the program: the innermost frame that is not torch's, and torch's own innermost."""
+    """A place in the program: the innermost frame that is not torch's, and torch's innermost."""
 
     file: str
     line: int

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from . import copies, dispatch
+from . import autocast, copies, dispatch
 from .gpu import BACKEND, gpu
 from .guard import Guard
 from .methods import install_methods
@@ -39,6 +39,7 @@ def register() -> None:
             library.impl("empty_strided", _empty_strided, key)
             library.impl("_copy_from", copies.copy_from, key)
             library.impl("_local_scalar_dense", _scalar, key)
+        autocast.register(library, fallback)
         fallback.fallback(_fallback, "PrivateUse1")
 
 

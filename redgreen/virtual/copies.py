@@ -17,7 +17,17 @@ from typing import Any
 import torch
 
 from .dispatch import (
-    adopt, allocate, aten, dispatch, host_operator, host_value, internals, resize, special, unwrap,
+    adopt,
+    allocate,
+    aten,
+    check_overlap,
+    dispatch,
+    host_operator,
+    host_value,
+    internals,
+    resize,
+    special,
+    unwrap,
 )  # fmt: skip
 from .escapes import watch
 from .gpu import BACKEND, GPU
@@ -35,16 +45,18 @@ def copy(gpu: GPU, dst: torch.Tensor, src: torch.Tensor, non_blocking: bool) -> 
     """``dst.copy_(src, non_blocking)`` for any pair of host and device tensors."""
     if dst.numel() == 0:
         return dst
-    to_device, from_device = isinstance(dst, DeviceTensor), isinstance(src, DeviceTensor)
-    if to_device and from_device:
+    check_overlap(dst)
+    if isinstance(dst, DeviceTensor) and isinstance(src, DeviceTensor):
         return _kernel(gpu, dst, src)
-    if not to_device and not from_device:
-        return host_operator(gpu, aten.copy_.default, (dst, src), {}, [dst, src])  # type: ignore[no-any-return]
-    if _direct(dst, src):
-        if to_device:
-            return _upload(gpu, dst, src, non_blocking)
-        return _download(gpu, dst, src, non_blocking)
-    return _through_temporaries(gpu, dst, src, non_blocking)
+    if not (isinstance(dst, DeviceTensor) or isinstance(src, DeviceTensor)):
+        host_operator(gpu, aten.copy_.default, (dst, src), {}, [dst, src])
+        return dst
+    if not _direct(dst, src):
+        return _through_temporaries(gpu, dst, src, non_blocking)
+    if isinstance(dst, DeviceTensor):
+        return _upload(gpu, dst, src, non_blocking)
+    assert isinstance(src, DeviceTensor)
+    return _download(gpu, dst, src, non_blocking)
 
 
 def _direct(dst: torch.Tensor, src: torch.Tensor) -> bool:
@@ -70,7 +82,7 @@ def _dense(t: torch.Tensor) -> bool:
 def _through_temporaries(
     gpu: GPU, dst: torch.Tensor, src: torch.Tensor, non_blocking: bool
 ) -> torch.Tensor:
-    """Copy.cu, copy_requires_temporaries: conversions on the device if non_blocking, else on the host."""
+    """Copy.cu, copy_requires_temporaries: converts on the device if non_blocking."""
     convert_on_source = isinstance(src, DeviceTensor) == non_blocking
     if convert_on_source:
         middle = dst if dst.is_contiguous() else _empty_like(dst, dst.dtype)
@@ -90,7 +102,7 @@ def _empty_like(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if isinstance(t, DeviceTensor):
         strides = torch.empty(shape, device="meta").stride()
         return allocate(_gpu(), (tuple(shape), strides, dtype))
-    return aten.empty.memory_format(shape, dtype=dtype)
+    return torch.empty(shape, dtype=dtype)
 
 
 def _gpu() -> GPU:
@@ -159,7 +171,7 @@ def _poison(gpu: GPU, src: torch.Tensor, fault: Any) -> None:
 
 
 def _download(gpu: GPU, dst: torch.Tensor, src: DeviceTensor, non_blocking: bool) -> torch.Tensor:
-    machine, stream = gpu.machine, gpu.current()
+    stream = gpu.current()
     into, source = unwrap(dst), src.raw
     pinned = isinstance(dst, PinnedTensor)
     if not pinned or (not non_blocking and gpu.break_rule != 2):
@@ -289,7 +301,8 @@ def _empty(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             made = _meta(func, args, rest)
             if kwargs.get("pin_memory"):
                 return new_pinned(gpu, tuple(made.shape), made.stride(), made.dtype)
-            return aten.empty_strided.default(list(made.shape), list(made.stride()), dtype=made.dtype)
+            shape, strides = list(made.shape), list(made.stride())
+            return aten.empty_strided.default(shape, strides, dtype=made.dtype)
         return func(*unwrap(args), **kwargs)
     made = _meta(func, args, rest)
     return allocate(gpu, (tuple(made.shape), made.stride(), made.dtype))

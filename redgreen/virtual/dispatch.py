@@ -13,6 +13,7 @@ thread. A plan is chosen once per operator:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +24,20 @@ from . import access_rules
 from .gpu import BACKEND, GPU, gpu
 from .machine import Work
 from .random import Draw
-from .tensor import CUDA, DeviceTensor, Meta, PinnedTensor, VirtualTensor, device_tensor
-from .tensor import pinned_tensor
+from .tensor import (
+    CUDA,
+    DeviceTensor,
+    Meta,
+    PinnedTensor,
+    VirtualTensor,
+    device_tensor,
+    pinned_tensor,
+)
 
 aten = torch.ops.aten
 Plan = Callable[[GPU, Any, tuple[Any, ...], dict[str, Any]], Any]
 CPU = torch.device("cpu")
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _special: dict[Any, Plan] = {}
 _plans: dict[Any, Plan] = {}
 
@@ -57,7 +66,7 @@ def _choose(func: Any) -> Plan:
     plan = _special.get(func)
     if plan is not None:
         return plan
-    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(  # type: ignore[attr-defined]
+    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(
         func.name(), "CompositeImplicitAutograd"
     )
     if implicit and func.namespace == "aten":
@@ -76,11 +85,9 @@ def _choose(func: Any) -> Plan:
 
 
 def _composite(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    result = func.decompose(*args, **kwargs)
-    if result is NotImplemented:
-        plan = _plans[func] = _operator(func)
-        return plan(gpu, func, args, kwargs)
-    return result
+    # Not func.decompose(): for some operators torch registers another decomposition in Python
+    # (dropout in evaluation returns a copy there, its argument here and on CUDA).
+    return func._op_dk(_COMPOSITE, *args, **kwargs)
 
 
 # -- views -----------------------------------------------------------------------------------------
@@ -159,8 +166,8 @@ class internals:
     __slots__ = ("_dispatch", "_inference")
 
     def __enter__(self) -> None:
-        self._dispatch = torch._C._DisableTorchDispatch()  # type: ignore[attr-defined]
-        self._inference = torch._C._InferenceMode(True)  # type: ignore[attr-defined]
+        self._dispatch = torch._C._DisableTorchDispatch()
+        self._inference = torch._C._InferenceMode(True)
         self._inference.__enter__()
 
     def __exit__(self, *_: object) -> None:
@@ -247,6 +254,32 @@ def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return metas
 
 
+def check_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises at the call what shapes, dtypes and overlaps raise there; the kernel runs later."""
+    key: Any = (func, _signature(args), _signature(kwargs.values()) if kwargs else ())
+    try:
+        if key in _metas:
+            return
+    except TypeError:  # an argument that cannot be hashed
+        key = None
+    with internals(), contextlib.suppress(NotImplementedError):
+        func(*_to_meta(args), **{k: _to_meta(v) for k, v in kwargs.items()})
+    if key is not None:
+        _metas[key] = None
+
+
+def check_overlap(target: torch.Tensor) -> None:
+    """An expanded tensor cannot be written (at::assert_no_internal_overlap)."""
+    if 0 in target.stride() and any(
+        stride == 0 and size > 1
+        for stride, size in zip(target.stride(), target.shape, strict=True)
+    ):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
 # -- device operators ------------------------------------------------------------------------------
 
 
@@ -276,21 +309,15 @@ def _allocate_all(gpu: GPU, metas: Any, site: int) -> Any:
     return allocate(gpu, metas, site)
 
 
-def _storer(into: list[Any], variant: Any) -> Callable[[Any], None] | None:
-    """Puts results into their blocks; None where the operator can write there itself."""
-    if variant is not None:
-        return None
-
-    def store(results: Any) -> None:
-        for target, result in zip(into, results, strict=True):
-            if isinstance(target, torch.Tensor):
-                if result.numel():  # in evaluation the CPU's batch norm returns no statistics
-                    target.copy_(result)
-            elif isinstance(target, list):
-                for each, piece in zip(target, result, strict=True):
-                    each.copy_(piece)
-
-    return store
+def _store(into: list[Any], results: Any) -> None:
+    """Puts results into their blocks, where the operator could not write there itself."""
+    for target, result in zip(into, results, strict=True):
+        if isinstance(target, torch.Tensor):
+            if result.numel():  # in evaluation the CPU's batch norm returns no statistics
+                target.copy_(result)
+        elif isinstance(target, list):
+            for each, piece in zip(target, result, strict=True):
+                each.copy_(piece)
 
 
 def check_devices(name: str, found: Sequence[torch.Tensor]) -> None:
@@ -368,9 +395,8 @@ def _operator(func: Any) -> Plan:
             device = kwargs.get("device")
             if device is None or device.type == "cpu":
                 return host_operator(gpu, func, args, kwargs, found)
-        elif "device" in kwargs and kwargs["device"] is not None:
-            if kwargs["device"].type == "cpu":  # new_zeros(device="cpu"), zeros_like(..., "cpu")
-                return func(*_to_sample(args), **kwargs)
+        elif (device := kwargs.get("device")) is not None and device.type == "cpu":
+            return func(*_to_sample(args), **kwargs)  # new_zeros(device="cpu")
         args = access_rules.prepare_indices(func, args, kwargs)
         found = tensors(args, [])
         if kwargs:
@@ -417,6 +443,11 @@ def _operator(func: Any) -> Plan:
     def _mutate(
         gpu: GPU, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor], targets: list[Any]
     ) -> Any:
+        if not outs:
+            check_arguments(func, args, kwargs)
+        for t in tensors(targets, []):
+            if "index_put" not in name:  # which only warns
+                check_overlap(t)
         raw, named, draw = _prepare(gpu, args, kwargs)
         flat = tensors(targets, [])
         refine = rule(args, kwargs, found, flat) if rule is not None else None
@@ -447,20 +478,20 @@ def _operator(func: Any) -> Plan:
             accesses += t.access(False, True)  # type: ignore[attr-defined]
         refine = rule(args, kwargs, found, flat) if rule is not None else None
         into = unwrap(results) if several else unwrap([results] if schema.returns else [])
-        store = _storer(into, variant if len(flat) == len(into) else None)
+        direct = variant if len(flat) == len(into) else None
+        outs_by_name = {} if direct is None else dict(zip(direct[1], into, strict=True))
 
         def run(work: Work) -> None:
             with internals():
                 if refine is not None:
                     work.accesses = refine()
-                if store is not None:
-                    made = _run(raw, named, draw)
-                    if schema.returns:
-                        store(made if several else [made])
-                else:
-                    variant[0](*raw, **named, **outs_by_name)
+                if direct is not None:
+                    direct[0](*raw, **named, **outs_by_name)
+                    return
+                made = _run(raw, named, draw)
+                if schema.returns:
+                    _store(into, made if several else [made])
 
-        outs_by_name = dict(zip(variant[1], into, strict=True)) if store is None else {}
         gpu.op(name, run, accesses)
         return tuple(results) if several and len(schema.returns) > 1 else results
 
@@ -503,7 +534,8 @@ def resize(tensor: DeviceTensor, shape: tuple[int, ...], strides: tuple[int, ...
     Torch keeps the old bytes with a device copy on the current stream when a storage grows.
     """
     g = gpu()
-    need = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    need = 0 if 0 in shape else 1 + last
     offset = tensor.raw.storage_offset()
     old = tensor.block
     item = tensor.raw.element_size()
@@ -523,7 +555,7 @@ def resize(tensor: DeviceTensor, shape: tuple[int, ...], strides: tuple[int, ...
 
 def adopt(tensor: VirtualTensor, other: VirtualTensor) -> None:
     """``tensor`` becomes ``other``: C++ metadata, bytes and block; its identity stays."""
-    with torch._C._DisableTorchDispatch(), torch.no_grad():  # type: ignore[attr-defined]
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
         torch._C.TensorBase.data.__set__(tensor, other)  # type: ignore[attr-defined]
     tensor.raw, tensor.block, tensor.meta = other.raw, other.block, other.meta
     tensor.__dict__.pop("_accesses", None)
@@ -603,7 +635,7 @@ def host_operator(
         if accesses:
             gpu.machine.host_access(f"host {func}", accesses)
     real, named = unwrap(args), unwrap(kwargs)
-    with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+    with torch._C._DisableTorchDispatch():
         result = func(*real, **named)
     if not written:
         return result

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.autograd import Variable
 
-from . import factories, graphs
+from . import autocast, factories, graphs
 from .autograd import Engine
 from .gpu import GPU, gpu
 from .machine import Work
@@ -73,8 +73,7 @@ class device:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, *_: object) -> bool:
-        return False
+    def __exit__(self, *_: object) -> None: ...
 
 
 class device_of(device):
@@ -250,11 +249,12 @@ def installed(g: GPU) -> Iterator[GPU]:
     patches.set(torch.version, "cuda", "13.0")
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     factories.install(patches)
+    autocast.install(patches)
     patches.rebind()
     swap = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
-    threading_before = torch._C._is_multithreading_enabled()  # type: ignore[attr-defined]
-    torch._C._set_multithreading_enabled(False)  # type: ignore[attr-defined]
+    threading_before = torch._C._is_multithreading_enabled()
+    torch._C._set_multithreading_enabled(False)
     patches.set(Variable, "_execution_engine", Engine(g, Variable._execution_engine))
     g.machine.on_error = _device_error
     set_gpu(g)
@@ -263,7 +263,7 @@ def installed(g: GPU) -> Iterator[GPU]:
     finally:
         g.memory.close()
         set_gpu(None)
-        torch._C._set_multithreading_enabled(threading_before)  # type: ignore[attr-defined]
+        torch._C._set_multithreading_enabled(threading_before)
         torch.__future__.set_swap_module_params_on_conversion(swap)
         patches.undo()
 

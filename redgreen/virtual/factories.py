@@ -154,7 +154,7 @@ class VirtualGenerator(torch.Generator):
     def clone_state(self) -> torch.Generator:
         made = VirtualGenerator("cuda")
         made.set_state(self.get_state())
-        return made  # type: ignore[no-any-return]
+        return made
 
 
 def install(patches: Patches) -> None:

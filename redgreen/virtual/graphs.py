@@ -210,7 +210,7 @@ class graph:
         if stream is None and cls.default_capture_stream is None:
             cls.default_capture_stream = CudaStream()
         self.cuda_graph = cuda_graph
-        self.pool = () if pool is None else (pool,)
+        self.pool: tuple[Any, ...] = () if pool is None else (pool,)
         self.capture_stream = stream if stream is not None else cls.default_capture_stream
         self.stream_ctx = StreamContext(self.capture_stream)
         self.capture_error_mode = capture_error_mode
@@ -222,7 +222,8 @@ class graph:
         gc.collect()
         g.memory.device.empty()
         self.stream_ctx.__enter__()
-        self.cuda_graph.capture_begin(*self.pool, capture_error_mode=self.capture_error_mode)
+        pool = self.pool[0] if self.pool else None
+        self.cuda_graph.capture_begin(pool, capture_error_mode=self.capture_error_mode)
 
     def __exit__(
         self, type: type[BaseException] | None, value: BaseException | None,
@@ -240,7 +241,8 @@ def graph_pool_handle() -> tuple[int, int]:
 
 
 def pool_id(pool: Any) -> tuple[int, int]:
-    return tuple(pool.id) if isinstance(pool, MemPool) else tuple(pool)
+    first, second = pool.id if isinstance(pool, MemPool) else pool
+    return first, second
 
 
 class MemPool:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any
 
 from ..faults import Fault
 from ..schedule import Order, Schedule
@@ -345,7 +344,7 @@ class Machine:
         self._execute(work)
 
     def _advance(self) -> None:
-        """Lets the device run as far as the policy wants. Not re-entrant: running work is host code."""
+        """Lets the device run as far as the policy wants. Not re-entrant: work is host code."""
         if self._running or (self._eager and not self.gates and not any(self.queues.values())):
             return
         policy = self.schedule.policy

@@ -127,7 +127,8 @@ def untyped_storage(self: PinnedTensor) -> torch.UntypedStorage:
 
 def typed_storage(self: PinnedTensor) -> torch.TypedStorage:
     escape(self.block, "storage")
-    return self.raw._typed_storage()  # type: ignore[no-untyped-call, no-any-return]
+    storage: torch.TypedStorage = self.raw._typed_storage()
+    return storage
 
 
 def share_memory(self: PinnedTensor) -> torch.Tensor:
@@ -142,7 +143,7 @@ def reduce(self: PinnedTensor, protocol: Any) -> Any:
     whole = Extent(block.start, block.start + block.nbytes, block.nbytes)
     access = Access(block.memory.id, block.allocation, whole, True, False)
     gpu().machine.host_access("pickle", (access,))
-    return self.raw.detach().requires_grad_(self.requires_grad).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+    return self.raw.detach().requires_grad_(self.requires_grad).__reduce_ex__(protocol)
 
 
 def apply(self: PinnedTensor, function: Any) -> torch.Tensor:
@@ -174,7 +175,7 @@ def data_ptr(self: VirtualTensor) -> int:
         escape(self.block, "data_ptr")
     if self.numel() == 0:
         return 0
-    return self.block.address + self.raw.storage_offset() * self.raw.element_size()
+    return self.block.address + int(self.raw.storage_offset()) * self.raw.element_size()
 
 
 def get_data(self: torch.Tensor) -> torch.Tensor:
@@ -242,6 +243,11 @@ def represent(self: VirtualTensor, *, tensor_contents: Any = None) -> str:
     return text + ")"
 
 
+def resolve(self: VirtualTensor) -> torch.Tensor:
+    """The wrapper does not know that its bytes are to be read as conjugated or negated."""
+    return self.clone() if self.raw.is_conj() or self.raw.is_neg() else self
+
+
 def formatted(self: VirtualTensor, spec: str) -> str:
     """As torch does it, but only for tensors of exactly its own class."""
     return format(item(self), spec) if self.dim() == 0 else object.__format__(self, spec)
@@ -252,7 +258,8 @@ def install_methods() -> None:
     for name, method in {
         "to": to, "cuda": cuda, "cpu": cpu, "tolist": tolist, "numpy": numpy, "__array__": array,
         "item": item, "data_ptr": data_ptr, "__deepcopy__": deepcopy, "__repr__": represent,
-        "__format__": formatted,
+        "__format__": formatted, "resolve_conj": resolve, "resolve_neg": resolve,
+        "is_conj": lambda self: self.raw.is_conj(), "is_neg": lambda self: self.raw.is_neg(),
         "record_stream": record_stream, "data": property(get_data, set_data),
         "is_pinned": lambda self, device=None: isinstance(self, PinnedTensor),
         "pin_memory": lambda self, device=None: pin(gpu(), self),
@@ -268,7 +275,7 @@ def install_methods() -> None:
         setattr(PinnedTensor, name, method)
     DeviceTensor.device = property(_device)  # type: ignore[assignment]
     DeviceTensor.is_cuda = property(lambda self: True)  # type: ignore[assignment]
-    DeviceTensor.get_device = lambda self: 0  # type: ignore[assignment, method-assign]
+    DeviceTensor.get_device = lambda self: 0  # type: ignore[method-assign]
     DeviceTensor.is_cpu = property(lambda self: False)  # type: ignore[assignment]
 
 

@@ -30,7 +30,9 @@ def survey() -> None:
         if title.split(".")[0] in ("torch", "redgreen"):
             continue
         names = object.__getattribute__(module, "__dict__")  # lazy modules stay unloaded
-        _bindings.extend((names, key) for key, value in list(names.items()) if id(value) in _originals)
+        _bindings.extend(
+            (names, key) for key, value in list(names.items()) if id(value) in _originals
+        )
     _count = len(sys.modules)
 
 

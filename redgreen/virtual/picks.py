@@ -38,7 +38,7 @@ class Place(NamedTuple):
     def of(cls, tensor: VirtualTensor) -> Place:
         raw, block = tensor.raw, tensor.block
         size = raw.element_size()
-        start = block.start + raw.storage_offset() * size
+        start = block.start + int(raw.storage_offset()) * size
         return cls(
             block.memory.id, block.allocation, start, tuple(raw.shape), raw.stride(), size
         )

@@ -29,7 +29,7 @@ _kinds: dict[CodeType, int] = {}
 
 def _kind(code: CodeType) -> int:
     file = code.co_filename
-    if file.startswith(_HERE) or file.startswith("<frozen"):
+    if file.startswith((_HERE, "<frozen")):
         kind = _HIDDEN
     elif file.startswith(_TORCH):
         kind = _TORCH_FRAME

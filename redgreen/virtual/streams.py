@@ -193,7 +193,7 @@ class Event:
 
     @property
     def event_id(self) -> int:
-        return 0 if self._state.work is None else self._state.key[1]  # type: ignore[index, no-any-return]
+        return 0 if self._state.work is None else self._state.key[1]  # type: ignore[index]
 
     cuda_event = event_id
 

@@ -22,10 +22,10 @@ from .gpu import BACKEND
 from .memory import Block
 
 Meta = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
-_make_subclass = torch.Tensor._make_subclass  # type: ignore[attr-defined]
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_make_subclass = torch.Tensor._make_subclass
 CUDA = torch.device("cuda", 0)
-_NO_GRAD_ALIAS = torch._C._disabled_torch_function_impl  # type: ignore[attr-defined]
+_NO_GRAD_ALIAS = torch._C._disabled_torch_function_impl
 
 _dispatch: Callable[..., Any]
 _privateuse1: torch.device
@@ -40,7 +40,7 @@ def set_dispatch(function: Callable[..., Any]) -> None:
 class VirtualTensor(torch.Tensor):
     """What both kinds share: real bytes and the block they live in."""
 
-    __torch_function__ = _NO_GRAD_ALIAS
+    __torch_function__ = _NO_GRAD_ALIAS  # type: ignore[assignment]
     raw: torch.Tensor  # plain CPU tensor over the block's bytes
     block: Block
     meta: Meta
@@ -53,15 +53,16 @@ class VirtualTensor(torch.Tensor):
 
     def access(self, reads: bool, writes: bool) -> tuple[Access, ...]:
         """The access that a step makes that uses the whole tensor; empty for no bytes."""
-        cache = self.__dict__.get("_accesses")
+        cache: dict[tuple[bool, bool], tuple[Access, ...]] | None = self.__dict__.get("_accesses")
         if cache is None:
-            cache = self._accesses = {}
+            cache = {}
+            self._accesses = cache
         found = cache.get((reads, writes))
         if found is None:
             real, block = self.raw, self.block
             size = real.element_size()
             where = extent(
-                block.start + real.storage_offset() * size,
+                block.start + int(real.storage_offset()) * size,
                 tuple(real.shape), real.stride(), size,
             )  # fmt: skip
             if where is None:

@@ -1,4 +1,4 @@
-"""Rule 11: every access of the host to pinned memory is recorded, with its bytes, before it happens.
+"""Rule 11: each access of the host to pinned memory is recorded, with its bytes, beforehand.
 
 Each row is a statement on a pinned float32 tensor ``p`` of shape (3, 4), its array ``a`` and plain
 operands, and the bytes of the block that it must read and write.
