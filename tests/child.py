@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @functools.cache
 def preload() -> None:
-    """One forward operator in this process, so that children do not each pay for torch's lazy start.
+    """One forward operator here, so that children do not each pay for torch's lazy start.
 
     No backward: a process that has run one cannot fork children that run another.
     """

@@ -1,7 +1,7 @@
 """The two devices that the conformance tests run on, behind one small protocol.
 
-The tests are plain ``torch.cuda`` code. Besides that they need a gate, which holds a stream until it
-is opened, and an answer to "does this call wait for the held stream?".
+The tests are plain ``torch.cuda`` code. Besides that they need a gate, which holds a stream until
+it is opened, and an answer to "does this call wait for the held stream?".
 """
 
 from __future__ import annotations
@@ -193,6 +193,7 @@ def warm_up() -> None:
     a[torch.zeros(2, dtype=torch.long, device="cuda")].clone().index_fill_(0, half[:1].long(), 1)
     a.clone().requires_grad_().mul(2).sum().backward()
     torch.nn.functional.dropout(a).add_(torch.rand(64, device="cuda")).uniform_().normal_()
-    torch.randn(8, device="cuda"), torch.randint(9, (8,), device="cuda"), torch.randperm(8, device="cuda")
+    torch.randn(8, device="cuda"), torch.randint(9, (8,), device="cuda")
+    torch.randperm(8, device="cuda")
     torch.arange(8, device="cuda").add_(1), torch.full((8,), 3, device="cuda").mul_(2)
     torch.cuda.synchronize()

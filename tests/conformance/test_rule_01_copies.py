@@ -128,7 +128,7 @@ def test_strided_device_destination_still_reads_a_pinned_source_at_execution(
     source, rows = tracked(pinned(1).view(32, 32)), torch.zeros(32, 64, device="cuda")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        rows[:, ::2].copy_(source, non_blocking=True)  # the allocator has its temporary from here on
+        rows[:, ::2].copy_(source, non_blocking=True)  # its temporary is cached now
     torch.cuda.synchronize()
     with gpu.hold(side):
         with torch.cuda.stream(side):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 
 import torch
 from torch import Tensor
@@ -89,7 +90,7 @@ def test_the_block_freed_first_goes_first(gpu: Device) -> None:
 def test_two_live_blocks_do_not_overlap(gpu: Device) -> None:
     live = [block() for _ in range(4)]
     spans = sorted((t.data_ptr(), t.nbytes) for t in live)
-    for (first, size), (second, _) in zip(spans, spans[1:], strict=False):
+    for (first, size), (second, _) in itertools.pairwise(spans):
         assert first + size <= second
 
 

@@ -199,11 +199,10 @@ def test_the_host_outruns_a_replay(gpu: Device) -> None:
 
     graph = captured(work)
     torch.cuda.synchronize()
-    with gpu.hold(side):
-        with torch.cuda.stream(side):
-            for i in range(3):
-                source.fill_(i + 1)  # the classic bug: one staging buffer for all steps
-                graph.replay()
+    with gpu.hold(side), torch.cuda.stream(side):
+        for i in range(3):
+            source.fill_(i + 1)  # the classic bug: one staging buffer for all steps
+            graph.replay()
     assert [value(row) for row in a] == [3, 3, 3, 0]
 
 
@@ -284,7 +283,7 @@ def test_waiting_for_work_outside_the_capture_is_refused(gpu: Device) -> None:
         a.add_(1)
         event.record()
     with (
-        pytest.raises(RuntimeError, match="dependency created on uncaptured work|capture"),
+        pytest.raises(RuntimeError, match="captur"),
         torch.cuda.graph(graph),
     ):
         torch.cuda.current_stream().wait_event(event)
@@ -395,7 +394,7 @@ def test_an_event_recorded_in_a_capture_cannot_be_asked_outside(gpu: Device) -> 
         event.record()
 
     captured(work)
-    with pytest.raises(RuntimeError, match="event last recorded in a capturing stream|captur"):
+    with pytest.raises(RuntimeError, match="captur"):
         event.synchronize()
 
 
