@@ -157,10 +157,10 @@ def _third_party(before: set[str], program: str) -> Iterator[str]:
     roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     roots |= set(site.getsitepackages()) | {site.getusersitepackages()}
     own = program.partition(":")[0].partition(".")[0]
-    for name, module in list(sys.modules.items()):
+    new = [(name, module) for name, module in list(sys.modules.items()) if name not in before]
+    for name, module in new:
         origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
-        new = name not in before and name.partition(".")[0] not in (own, "redgreen")
-        if new and any(origin.startswith(root) for root in roots):
+        if name.partition(".")[0] not in (own, "redgreen") and origin.startswith(tuple(roots)):
             yield name
 
 

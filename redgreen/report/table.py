@@ -13,6 +13,7 @@ _VERDICTS = {
     "redundant": "yellow", "unexercised": "yellow", "inconclusive": "yellow",
 }  # fmt: skip
 _ORDER = ("inconclusive", "load-bearing", "masked", "redundant", "unexercised")
+_FEW = 3  # of the conflicts that an edge guards; the JSON has them all
 
 
 PARTS = ("header", "edges", "races", "diagnostics", "witnesses")
@@ -69,7 +70,7 @@ def _edges(
     tally = Counter(edge["verdict"] for edge in edges)
     parts = [f"{tally[v]} {v}" for v in sorted(tally, key=_rank)]
     lines = [style(f"EDGES  {count(len(edges), 'site')}: {', '.join(parts)}", "bold")]
-    for edge in edges:
+    for edge in sorted(edges, key=lambda edge: _rank(edge["verdict"])):
         lines += ["", *_edge(edge, style, names, owners)]
     if tally["redundant"]:
         lines += ["", "Redundant holds for the program and the input that ran, not for others."]
@@ -93,13 +94,17 @@ def _edge(
         source = cut(f"{edge['line']} | {clean(edge['code'])}", WIDTH - 4)
         lines.append("    " + style(source, "dim"))
     lines += paragraph(edge.get("reason", ""), 4)
-    for guard in edge.get("guards", ()):
-        lines += wrapped("guards ", guard, 4)
-    for cover in edge.get("covered_by", ()):
-        lines += wrapped("covered by ", cover, 4)
+    lines += _some("guards ", edge.get("guards", ()))
+    lines += _some("covered by ", edge.get("covered_by", ()))
     for others in edge.get("masked_with", ()):
         lines += wrapped("masked with ", " + ".join(others), 4)
     return lines
+
+
+def _some(label: str, texts: Sequence[str]) -> list[str]:
+    shown = [line for text in texts[:_FEW] for line in wrapped(label, text, 4)]
+    left = len(texts) - _FEW
+    return shown if left <= 0 else [*shown, f"    {label}{left} more, in the JSON"]
 
 
 def _races(
@@ -130,7 +135,7 @@ def _races(
 
 
 def _place(access: Mapping[str, Any]) -> str:
-    return f"{access['file']}:{access['line']}"
+    return f"{str(access['file']).rpartition('/site-packages/')[2]}:{access['line']}"
 
 
 def _diagnostics(proof: Mapping[str, Any], style: Style) -> list[str]:

@@ -22,10 +22,23 @@ from .tensor import set_dispatch
 _libraries: list[torch.library.Library] = []
 
 
+def _start_autograd() -> None:
+    """Lets autograd's engine start while there is no device, so that it never starts a thread.
+
+    On its first backward the engine starts a thread for each device of each guard, and from then
+    on refuses to run in a forked child (engine.cpp, start_device_threads). The virtual GPU has
+    multithreading off and needs none of them.
+    """
+    if torch.cuda.device_count() == 0:
+        with torch.inference_mode(False), torch.enable_grad():
+            torch.zeros((), requires_grad=True).neg().backward()
+
+
 def register() -> None:
     """Registers the backend; later calls do nothing."""
     if _libraries:
         return
+    _start_autograd()
     _setup_privateuseone_for_python_backend(BACKEND, device_guard=Guard())
     set_dispatch(dispatch.dispatch)
     install_methods()

@@ -228,10 +228,18 @@ class Machine:
         """The site index of an edge."""
         return self._edge_sites[edge]
 
-    def choice(self, op: str, pending: list[Work], key: Hashable = None) -> bool:
-        """Has the device got so far? A choice of the schedule, else what the policy has run."""
+    def choice(
+        self, op: str, pending: list[Work], key: Hashable = None,
+        targets: tuple[int, ...] = (), allocation: int = -1,
+    ) -> bool:  # fmt: skip
+        """Has the device got so far? A choice of the schedule, else what the policy has run.
+
+        A yes orders the host behind what it asked about: what was published under ``key``, or all
+        that the ``targets`` were given.
+        """
         me = self.host()
         work = Work(me, me, Kind.CHOICE, op, self.sites.here(), key=key)
+        work.targets, work.allocation = targets, allocation
         self._enter(work)
         self._advance()
         answer = self._answers.get(work.label)
@@ -268,9 +276,12 @@ class Machine:
         self._advance()
         return work
 
-    def publish(self, agent: int, op: str, key: Hashable, edges: tuple[int, ...] = ()) -> Work:
+    def publish(
+        self, agent: int, op: str, key: Hashable, edges: tuple[int, ...] = (), allocation: int = -1
+    ) -> Work:
         site = self.sites.here()
         work = Work(agent, self.host(), Kind.PUBLISH, op, site, key=key, edges=edges)
+        work.allocation = allocation
         return self.enqueue(work)
 
     def wait(

@@ -149,11 +149,10 @@ class Heap:
         """Is what was queued on the recorded streams done? If so the host comes after it."""
         if self.reuse_at_once:
             return True
-        if not self.machine.choice("reuse", free.pending):
-            return False
-        for work in free.pending:
-            self.machine.acquire("reuse", work.key, work)
-        return True
+        return all(
+            self.machine.choice("reuse", [work], work.key, allocation=work.allocation)
+            for work in free.pending
+        )
 
     def _split(self, free: Free, size: int, place: int) -> Free:
         rest = free.size - size
@@ -167,12 +166,12 @@ class Heap:
         if self.closed:
             return
         self.allocated -= block.size
-        machine = self.machine
-        machine.freed(block.allocation)
-        pending = []
-        for stream, edges in sorted(block.recorded.items()):
-            key = ("free", block.allocation, stream)
-            pending.append(machine.publish(stream, "free marker", key, tuple(sorted(edges))))
+        machine, died = self.machine, block.allocation
+        pending = [
+            machine.publish(s, "free marker", ("free", died, s), tuple(sorted(edges)), died)
+            for s, edges in sorted(block.recorded.items())
+        ]
+        machine.freed(died)
         self._put(Free(block.memory, block.start, block.size, block.stream, pending))
 
     def _put(self, free: Free) -> None:

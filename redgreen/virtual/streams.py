@@ -122,10 +122,7 @@ class Stream:
             return True
         if not pending and not g.machine.issued(self._state.agent):
             return True
-        if not g.machine.choice("query", pending, self._state.agent):
-            return False
-        g.machine.drain("query", (self._state.agent,))
-        return True
+        return g.machine.choice("query", pending, targets=(self._state.agent,))
 
     def synchronize(self) -> None:
         """The host waits for all work enqueued on this stream."""
@@ -218,10 +215,7 @@ class Event:
         work = self._state.work
         if work is None or g.break_rule == 10:
             return True
-        if not g.machine.choice("query", [work], self._state.key):
-            return False
-        g.machine.acquire("query", self._state.key, work)
-        return True
+        return g.machine.choice("query", [work], self._state.key)
 
     def synchronize(self) -> None:
         """The host waits for what the event marks now; at once if it was never recorded."""
