@@ -64,6 +64,9 @@ class EngineCore:
         if not self._queue:
             return []
         output = self._queue.popleft()
+        if not self.scheduler.wants(output.step):
+            self.runner.drop(output)  # no host wait: nobody will see these ids
+            return []
         return self.scheduler.update(output.step, self.runner.read(output))
 
     def close(self) -> None:

@@ -55,9 +55,10 @@ def _draw(logits: Tensor, rows: Sequence[SampleRow]) -> Tensor:
     mass = _upload([p.top_p for p in params], torch.float32, device)
     point = _upload([row.draw for row in rows], torch.float32, device)
     ordered, tokens = torch.sort(logits / heat[:, None], dim=-1, descending=True, stable=True)
-    probabilities = ordered.softmax(-1)
+    among_k = torch.arange(vocab, device=device) < keep[:, None]
+    probabilities = ordered.masked_fill(~among_k, float("-inf")).softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
-    kept = (torch.arange(vocab, device=device) < keep[:, None]) & (before < mass[:, None])
+    kept = among_k & (before < mass[:, None])
     cumulative = (probabilities * kept).cumsum(-1)
     target = point[:, None] * cumulative[:, -1:]
     last = kept.sum(-1, keepdim=True) - 1

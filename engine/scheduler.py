@@ -175,12 +175,19 @@ class Scheduler:
 
     # -- after a step -----------------------------------------------------------------------------
 
+    def wants(self, step: ScheduledStep) -> bool:
+        """Whether a step sampled anything that counts: not chunks of prompts, not zombies."""
+        return any(self._counts(row) for row in step.rows)
+
+    def _counts(self, row: ScheduledRow) -> bool:
+        return row.samples and row.request.status is not Status.FINISHED
+
     def update(self, step: ScheduledStep, sampled: Iterable[int]) -> list[TokenOutput]:
         """Appends what the step sampled. Rows of finished requests are dropped (E57)."""
         outputs = []
         for row, token in zip(step.rows, sampled, strict=True):
             request = row.request
-            if not row.samples or request.status is Status.FINISHED:
+            if not self._counts(row):
                 continue
             request.placeholders -= 1  # E59
             request.output_ids.append(token)

@@ -46,7 +46,9 @@ class SparseMoE:
         main = torch.cuda.current_stream()
         self._aux.wait_stream(main)  # E37: RAW on the block's input
         with torch.cuda.stream(self._aux):
-            shared = self._shared_expert(x)  # E38: its scratch comes from AUX's own free lists
+            # E38: WAR and WAW on scratch: its blocks are AUX's, and AUX waits for MAIN before it
+            # takes one again, so what MAIN still reads when the host lets go of it stays whole.
+            shared = self._shared_expert(x)
         routed = self._routed(x)
         main.wait_stream(self._aux)  # E37, E39: RAW on the shared output; joins a captured fork
         return routed + shared
