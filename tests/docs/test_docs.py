@@ -246,6 +246,8 @@ def test_reference_names_every_key_of_the_json() -> None:
     found = set(_keys(proof.to_dict()))
     assert {"schema", "masked_with", "changes_output", "op", "message"} <= found
     assert named(found) == []
+    [example] = [json.loads("\n".join(b.lines)) for b in blocks(REFERENCE) if b.language == "json"]
+    assert set(_keys(example)) == found
 
 
 def _calls(*paths: Path) -> Iterator[tuple[str, ast.Call]]:
