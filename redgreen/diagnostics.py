@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from .describe import conflict_name, place, step_name
 from .edges import path
 from .lifetimes import latent_frees
+from .overwait import over_waits, rearmed
 from .races import Analysis
 from .trace import Kind, Trace
 from .verdict import Diagnostic
@@ -30,6 +31,7 @@ def from_trace(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
                          "the verdict assumes that they are ordered")
     yield from _latent(trace)
     yield from _unawaited(trace)
+    yield from _too_much(trace, found)
     yield from _incidental(trace, found)
 
 
@@ -57,13 +59,30 @@ def _unawaited(trace: Trace) -> Iterator[Diagnostic]:
         if step.kind is Kind.PUBLISH:
             latest[step.key] = step.site
             for edge in step.edges:
-                if trace.edges[edge].kind == "record":
+                if trace.edges[edge].kind == "record" and step.op == "record":  # not for timing
                     records[step.site] = edge
         elif step.kind in (Kind.ACQUIRE, Kind.CHOICE) and step.key in latest:
             awaited.add(latest[step.key])
+    awaited.update(trace.steps[again.earlier].site for again in rearmed(trace))  # said there
     for site in records:
         if site not in awaited:
             yield at(trace, site, "event-without-waiter", "nothing waits for this record")
+
+
+def _too_much(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
+    """Waits that are bound to a later record than they need."""
+    for again in rearmed(trace):
+        earlier, latest = trace.steps[again.earlier], trace.steps[again.latest]
+        lines = f"{place(trace.sites[earlier.site])} and again by {place(trace.sites[latest.site])}"
+        harm = "waits for the latter alone" if again.lost else "the former would have been enough"
+        yield at(trace, trace.steps[again.wait].site, "event-rearmed",
+                 f"the event was recorded by {lines} before this wait: {harm}")
+    if found.races:
+        return
+    for wait in over_waits(trace):
+        record = place(trace.sites[trace.steps[wait.record].site])
+        yield at(trace, trace.steps[wait.wait].site, "over-wait",
+                 f"waits for the latest record by {record}; the one before is enough, every time")
 
 
 def _incidental(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:

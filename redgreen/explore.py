@@ -11,7 +11,7 @@ control flow depends on the order are followed into their branches.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +30,7 @@ Class = tuple[frozenset[tuple[str, str]], Choices]
 
 RANDOM_SEEDS = (1, 2, 3)
 MAX_VARIANTS = 32  # traces (by the answers to choices) that are kept
+PATIENCE = 16  # polls in a row that are answered no, to get out of a loop that gives up
 MAX_STREAMS = 8  # first and last are demonstrated for that many
 
 
@@ -58,7 +59,7 @@ class Search:
         if run.outcome.status in ("timeout", "stuck"):
             raise Abandoned(f"{run.outcome.status} under {run.schedule}: {run.outcome.detail}")
         self.outcomes.setdefault(run.outcome, run)
-        answers = choices(run.trace)
+        answers = settled(run.trace)
         if answers in self.variants or len(self.variants) < MAX_VARIANTS:
             self.variants.setdefault(answers, run)
         else:
@@ -120,6 +121,31 @@ def choices(trace: Trace) -> Choices:
     return tuple((s.label, s.taken) for s in trace.steps if s.kind is Kind.CHOICE)
 
 
+def settled(trace: Trace) -> Choices:
+    """The answers by which runs differ: of a polling loop, only whether it ended with a yes.
+
+    A poll without success that is repeated at once changed nothing, so looking once more is not
+    another class. A loop that counts its polls shows that in the outcome of `_other_answer`'s runs.
+    """
+    asked: Counter[str] = Counter()
+    found: list[tuple[str, bool]] = []
+    for step in trace.steps:
+        if step.kind is Kind.CHOICE and not _again(trace, step):
+            name = step.label.rpartition("#")[0]
+            asked[name] += 1
+            found.append((f"{name}#{asked[name]}", step.taken))
+    return tuple(found)
+
+
+def _again(trace: Trace, step: Step) -> bool:
+    """Did this poll fail, and was the next step of all to ask the same again?"""
+    if step.taken or step.index + 1 == len(trace.steps):
+        return False
+    after = trace.steps[step.index + 1]
+    here = (step.kind, step.site, step.agent, step.key, step.targets)
+    return here == (after.kind, after.site, after.agent, after.key, after.targets)
+
+
 def holds(trace: Trace, conflicts: Iterable[Conflict]) -> Iterator[Schedule]:
     """Schedules that reverse a conflict: first eagerly, then with everything else late."""
     answers = choices(trace)
@@ -165,7 +191,7 @@ def decided(run: Run) -> Class:
     found = all_races(run.trace)
     steps = run.trace.steps
     pairs = _executed(run.trace, found.races)
-    return frozenset((steps[a].label, steps[b].label) for a, b in pairs), choices(run.trace)
+    return frozenset((steps[a].label, steps[b].label) for a, b in pairs), settled(run.trace)
 
 
 def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
@@ -188,7 +214,8 @@ def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
             kept = tuple(labels[other] for other in graph.pairs if other != pair) + late
             was = labels[pair]
             expected = (everything - {(was.first, was.second)}) | {(flip.first, flip.second)}
-            result.append((Schedule(orders=(flip, *kept), choices=answers), (expected, answers)))
+            reached = (expected, settled(trace))
+            result.append((Schedule(orders=(flip, *kept), choices=answers), reached))
     reuse = reuse_matters(trace)
     for step in trace.steps:
         if step.kind is Kind.CHOICE and (step.allocation < 0 or reuse):
@@ -215,6 +242,11 @@ def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedul
         kept = [p for p in pairs if not late.intersection(p)]
         orders = (_order(trace, (choice.index, step)), *(_order(trace, pair) for pair in kept))
         yield Schedule(orders=orders, choices=(*answers, (choice.label, False)))
+        name, _, ordinal = choice.label.rpartition("#")
+        polls = [f"{name}#{int(ordinal) + i}" for i in range(PATIENCE)]
+        never = Order(polls[-1], trace.steps[step].label)
+        no = tuple((poll, False) for poll in polls)
+        yield Schedule(orders=(never, *orders[1:]), choices=(*answers, *no))
 
 
 def _executed(trace: Trace, races: Iterable[Conflict]) -> list[Pair]:

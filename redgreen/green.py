@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from . import verdict
 from .describe import memory_name
-from .explore import choices, demonstrations, holds, spread
+from .explore import choices, demonstrations, holds, settled, spread
 from .faults import Fault
 from .judge import Base
 from .races import Conflict
@@ -87,7 +87,7 @@ def _contradiction(base: Base, judged: Judged) -> None:
     """On a race-free trace, runs with the same answers to choices give the same bytes."""
     serial = base.serial
     answers = choices(serial.trace)
-    if base.analyses[answers].races:
+    if base.analyses[settled(serial.trace)].races:
         return
     for outcome, run in base.search.outcomes.items():
         if outcome == serial.outcome or choices(run.trace) != answers:

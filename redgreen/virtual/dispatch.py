@@ -294,7 +294,9 @@ def allocate(gpu: GPU, meta: Meta, site: int | None = None) -> DeviceTensor:
         count += (size - 1) * stride
     nbytes = count * dtype.itemsize
     where = gpu.machine.sites.here() if site is None else site
-    block = gpu.heap().allocate(nbytes, gpu.current().agent, where)
+    stream = gpu.current()
+    block = gpu.heap().allocate(nbytes, stream.agent, where)
+    block.captured = stream.capture is not None
     flat = block.view(dtype, nbytes)
     return device_tensor(torch._C._VariableFunctions.as_strided(flat, shape, strides), block, meta)
 

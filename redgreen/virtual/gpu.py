@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,8 +43,7 @@ class EventState:
     work: Work | None = None
     capture: Capture | None = None  # recorded inside this capture
     time: int | None = None  # position of the record, for elapsed_time
-    waited: bool = False  # has somebody waited on the latest record?
-    rearmed: int = 0  # records that replaced one nobody had waited on
+    timing: bool = False  # a record may be there for elapsed_time alone
 
 
 @dataclass(slots=True)
@@ -57,19 +56,14 @@ class Record:
     changed: dict[Fault, int]
 
 
-@dataclass(slots=True)
 class _Local(threading.local):
-    """Per host thread: torch keeps the current stream per thread."""
-
-    stream: StreamState | None = None
-    pools: list[Heap] = field(default_factory=list)
-    log: StreamLog | None = None
-    backward: Backward | None = None  # under way over more than one stream
+    """Per host thread: torch keeps the current stream per thread. No slots: threads share those."""
 
     def __init__(self) -> None:
-        self.stream = None
-        self.pools = []
-        self.log = self.backward = None
+        self.stream: StreamState | None = None
+        self.pools: list[Heap] = []
+        self.log: StreamLog | None = None
+        self.backward: Backward | None = None  # under way over more than one stream
 
 
 class GPU:

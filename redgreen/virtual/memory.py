@@ -57,6 +57,7 @@ class Block:
     nbytes: int  # bytes asked for
     recorded: dict[int, set[int]] = field(default_factory=dict)  # stream agent -> edges
     dead: bool = False
+    captured: bool = False  # belongs to a graph, whose replays use it on whatever stream
     exposed: bool = False  # somebody has its address: host accesses may go unseen
 
     def view(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
@@ -171,7 +172,8 @@ class Heap:
             machine.publish(s, "free marker", ("free", died, s), tuple(sorted(edges)), died)
             for s, edges in sorted(block.recorded.items())
         ]
-        machine.freed(died)
+        if not block.captured:  # its reuse is between captures, and ordered where they replay
+            machine.freed(died)
         self._put(Free(block.memory, block.start, block.size, block.stream, pending))
 
     def _put(self, free: Free) -> None:

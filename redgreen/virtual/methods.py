@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..trace import Access, Extent
+from . import storage
 from .copies import copy, pin
 from .dispatch import adopt, internals, unwrap
 from .escapes import escape, read_on_host
@@ -273,6 +274,8 @@ def install_methods() -> None:
         "apply_": apply, "map_": map_with,
     }.items():  # fmt: skip
         setattr(PinnedTensor, name, method)
+    DeviceTensor.untyped_storage = storage.untyped_storage  # type: ignore
+    DeviceTensor.storage = DeviceTensor._typed_storage = storage.typed_storage  # type: ignore
     DeviceTensor.device = property(_device)  # type: ignore[assignment]
     DeviceTensor.is_cuda = property(lambda self: True)  # type: ignore[assignment]
     DeviceTensor.get_device = lambda self: 0  # type: ignore[method-assign]

@@ -182,7 +182,7 @@ class Event:
         external: bool = False,
     ) -> None:
         self._state = gpu().new_event()
-        self._timing = enable_timing
+        self._state.timing = enable_timing
 
     @property
     def device(self) -> torch.device:
@@ -230,13 +230,12 @@ class Event:
                 "wait-on-unrecorded-event", g.machine.trace_site(edge),
                 "event.synchronize() on an event that was never recorded returns at once",
             )  # fmt: skip
-        self._state.waited = True
         g.machine.acquire("event.synchronize", self._state.key, self._state.work, (edge,))
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds between two records: a thousandth of the steps issued between them."""
         start, end = self._state.time, end_event._state.time
-        if not (self._timing and end_event._timing):
+        if not (self._state.timing and end_event._state.timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if start is None or end is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
@@ -253,17 +252,15 @@ class Event:
 def record(g: GPU, event: EventState, stream: StreamState, edges: tuple[int, ...]) -> None:
     """Publishes the stream's work so far under the event's key."""
     machine = g.machine
-    if event.work is not None and not event.waited and event.key[0] == "event":  # type: ignore[index]
-        event.rearmed += 1
+    op = "timing record" if event.timing else "record"
     work = Work(
-        stream.agent, machine.host(), Kind.PUBLISH, "record", machine.sites.here(),
+        stream.agent, machine.host(), Kind.PUBLISH, op, machine.sites.here(),
         key=event.key, edges=edges,
     )  # fmt: skip
     g.submit(stream, work)
     event.capture = stream.capture
     event.work = work
     event.time = len(machine.works)
-    event.waited = False
 
 
 def wait_event(g: GPU, stream: StreamState, event: EventState, kind: str) -> None:
@@ -281,7 +278,6 @@ def wait_event(g: GPU, stream: StreamState, event: EventState, kind: str) -> Non
 def bind(g: GPU, stream: StreamState, event: EventState, edges: tuple[int, ...]) -> None:
     """Issues the wait; it binds to the event's latest record, here and now."""
     machine = g.machine
-    event.waited = True
     if event.capture is not None and stream.capture is None:
         event.capture.join(stream)
     if stream.capture is not None and event.work is not None and event.capture is None:
