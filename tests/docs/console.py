@@ -137,6 +137,16 @@ class Terminal:
             return file.read().decode(), os.waitstatus_to_exitcode(ended)
 
 
+def warm_up() -> None:
+    """What every child would do again: torch's lazy start, without a backward pass."""
+    import torch
+
+    from redgreen import api
+
+    with api.installed():
+        torch.zeros(2, device="cuda").add(1)
+
+
 def _alone(call: Callable[[], int], place: Path, output: int) -> int:
     """In the child: its terminal is the file, its folder the document's."""
     try:

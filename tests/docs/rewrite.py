@@ -12,9 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import torch  # noqa: F401 - for the children
-
-from tests.docs.console import TOKEN, Terminal, agree, blocks, folder, normalised, unfolded
+from tests.docs.console import TOKEN, Terminal, agree, blocks, folder, normalised, unfolded, warm_up
 
 
 def rewrite(page: Path) -> None:
@@ -66,5 +64,6 @@ if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # tokens say which; the command line fixes it
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    warm_up()
     for name in sys.argv[1:]:
         rewrite(Path(name))

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch  # noqa: F401 - commands run in forked children, which then need not import it
 
-import redgreen.virtual  # noqa: F401
+# Commands run in forked children, which then need not import these.
 from redgreen import api, cli, jsonfile, plugin, replay  # noqa: F401
 from redgreen.pytesting import documents, items, options, prover, summary  # noqa: F401
 from redgreen.verdict import Diagnostic, Edge, Green, Proof, Race, Spot
-from tests.docs.console import ROOT, Terminal, agree, blocks, folder, normalised
+from tests.docs.console import ROOT, Terminal, agree, blocks, folder, normalised, warm_up
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [*DOCS, ROOT / "CONTRIBUTING.md"]
@@ -34,8 +33,15 @@ def _id(path: Path) -> str:
 RUN = [page for page in PAGES if any(b.language == "console" for b in blocks(page.read_text()))]
 
 
+@pytest.fixture(scope="session")
+def warm() -> None:
+    warm_up()
+
+
 @pytest.fixture
-def terminal(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+def terminal(
+    warm: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Terminal]:
     """A terminal of 80 columns, without the settings of whoever runs the tests."""
     for name in ("PYTEST_ADDOPTS", "CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
