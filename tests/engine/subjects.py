@@ -47,11 +47,14 @@ def decode(
     device: str = "cuda",
     **changes: Any,
 ) -> Any:
-    """Requests of one and of ``prompt`` tokens in turn, to the given numbers of output tokens."""
+    """Requests of one and of ``prompt`` tokens in turn (a single one: of ``prompt`` tokens), to the
+    given numbers of output tokens."""
     sizes = {"block_size": 16, "num_blocks": 4, "max_num_seqs": 2, "max_num_batched_tokens": 8,
              "max_model_len": 16}  # fmt: skip
     settings = config(model, device, **(sizes | changes))
     given = [[1 + i, *range(7, 6 + prompt)] if i % 2 else [1 + i] for i in range(len(lengths))]
+    if len(lengths) == 1:
+        given = [[1, *range(7, 6 + prompt)]]
     each = [params(tokens, **(sampling or {})) for tokens in lengths]
     result = run(settings, given, each, faults=faults)
     return result.tokens, result.cache
@@ -87,9 +90,14 @@ def host_mirror() -> Any:
     return decode(flags=Flags(device_mirror=False))
 
 
-def chunked_prompt() -> Any:
-    """A prompt in three chunks: steps whose output nobody reads, eager steps in a row."""
+def mixed_steps() -> Any:
+    """Chunks of a prompt beside a decoding request: eager steps in a row."""
     return decode((5, 3), prompt=9, flags=ON, max_num_batched_tokens=4)
+
+
+def unread_steps() -> Any:
+    """A prompt in three chunks: the first two give nothing to read."""
+    return decode((3,), prompt=9, flags=ON, max_num_batched_tokens=4)
 
 
 def penalties() -> Any:
