@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
+from .describe import place
 from .faults import Fault
 from .lifetimes import reuse_matters
 from .order import predecessors, questions
@@ -31,6 +33,7 @@ Class = tuple[frozenset[tuple[str, str]], Choices]
 RANDOM_SEEDS = (1, 2, 3)
 MAX_VARIANTS = 32  # traces (by the answers to choices) that are kept
 PATIENCE = 16  # polls in a row that are answered no, to get out of a loop that gives up
+SPIN = 64  # host reads in a row that are a loop
 MAX_STREAMS = 8  # first and last are demonstrated for that many
 
 
@@ -58,6 +61,11 @@ class Search:
         """Take the result of a run, whoever asked for it."""
         if run.outcome.status in ("timeout", "stuck"):
             raise Abandoned(f"{run.outcome.status} under {run.schedule}: {run.outcome.detail}")
+        if run.outcome.status == "diverged" and (site := _spins(run.trace)):
+            raise Abandoned(
+                f"the host spins on bytes at {site}: it goes on when the device has written them, "
+                "and no legal schedule keeps the device back for ever"
+            )
         self.outcomes.setdefault(run.outcome, run)
         answers = settled(run.trace)
         if answers in self.variants or len(self.variants) < MAX_VARIANTS:
@@ -115,6 +123,15 @@ class Search:
                     queue.append(run)
         self.complete = not self.gap
         return None
+
+
+def _spins(trace: Trace) -> str:
+    """Where the run's last steps were a host's reads and nothing else, in a small loop."""
+    last = (s for s in reversed(trace.steps) if s.kind is not Kind.FREE and s.allocation < 0)
+    tail = list(islice(last, SPIN))  # without what was freed on the way out
+    sites = {step.site for step in tail}
+    reads = all(step.kind is Kind.ACCESS and trace.agents[step.agent].host for step in tail)
+    return place(trace.sites[tail[0].site]) if reads and len(sites) <= 4 else ""
 
 
 def choices(trace: Trace) -> Choices:
@@ -258,8 +275,8 @@ def _executed(trace: Trace, races: Iterable[Conflict]) -> list[Pair]:
 def _positions(trace: Trace) -> list[int]:
     """When each step executed; what never did counts as last, in issue order."""
     position = [len(trace.steps) + i for i in range(len(trace.steps))]
-    for place, index in enumerate(trace.execution):
-        position[index] = place
+    for spot, index in enumerate(trace.execution):
+        position[index] = spot
     return position
 
 

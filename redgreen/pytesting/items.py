@@ -76,7 +76,8 @@ class BrokenItem(SubjectItem):
         if self.skips:
             pytest.skip(self.reason)
         self.note(subject=self.origin.nodeid, claim="green", verdict="none", note=self.reason)
-        pytest.fail(f"{self.reason}\n{self.detail}".rstrip(), pytrace=False)
+        detail = "" if self.detail in self.reason else f"\n{self.detail}"
+        pytest.fail(f"{self.reason}{detail}", pytrace=False)
 
 
 class ClaimItem(SubjectItem):

@@ -8,17 +8,16 @@ from typing import Any, TypeVar
 
 import pytest
 
+from ..backend import ALLOCATORS, DEVICES
+
 T = TypeVar("T")
 
 SESSION = pytest.StashKey[Any]()  # a session.Session, once something needed it
 
-DEVICES = ("virtual", "cuda")
-ALLOCATORS = ("native", "expandable", "async")
-
 _INI = {
     "redgreen_device": "device of the subjects: virtual or cuda",
     "redgreen_edges": "glob of the files whose edges become RED items (a full path is matched)",
-    "redgreen_allocator": "how the caching allocator reuses memory: native, expandable or async",
+    "redgreen_allocator": "how the caching allocator reuses memory: native",
     "redgreen_timeout": "seconds that one run of a subject may take (60)",
     "redgreen_budget": "runs to spend on one question before it is inconclusive",
 }

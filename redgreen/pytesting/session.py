@@ -60,7 +60,8 @@ class Session:
         key = node, settings.device, settings.allocator
         found = Store(self.folder / "recordings").once(
             lambda: self._record(key, case, settings), *key)
-        problem = None if found["kind"] == "done" else Answer(found["kind"], found["text"])
+        problem = None if found["kind"] == "done" else Answer(
+            found["kind"], found["text"], found["result"])
         edges = tuple(found["result"].get("edges", ()))
         return Recording(edges, problem, found["cached"])
 

@@ -170,11 +170,11 @@ def clock(control: Control, name: str) -> Function:
     """``time.<name>``, with the skipped waits added."""
     original: Function = getattr(time, name)
     virtual = control.baton.clock
-    scale = 1_000_000_000 if name.endswith("_ns") else 1
+    whole = name.endswith("_ns")  # a float would lose the last digits
 
     @wraps(original)
     def read() -> Any:
-        shown = original() + virtual.advance * scale
-        return int(shown) if scale != 1 else shown
+        skipped = virtual.advance
+        return original() + (int(skipped * 1_000_000_000) if whole else skipped)
 
     return read
