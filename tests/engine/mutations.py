@@ -62,7 +62,8 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def _elsewhere(owner: Any, name: str, joined: bool) -> Iterator[None]:
-    """``owner.name`` runs on a stream that waits for nobody; with ``joined`` MAIN waits for it."""
+    """``owner.name`` runs on a stream that waits once, at its first use; with ``joined`` MAIN waits
+    for it each time."""
     original, side = getattr(owner, name), list[torch.cuda.Stream]()
 
     def moved(*arguments: Any, **options: Any) -> Any:
@@ -70,6 +71,7 @@ def _elsewhere(owner: Any, name: str, joined: bool) -> Iterator[None]:
             return original(*arguments, **options)
         if not side:
             side.append(torch.cuda.Stream())
+            side[0].wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side[0]):
             result = original(*arguments, **options)
         if joined:
@@ -127,7 +129,8 @@ MUTATIONS: dict[str, Mutation] = {
     "embedding elsewhere": elsewhere(Qwen35, "embed"),
     "sampler elsewhere": elsewhere(runner_module, "sample"),
     "state reset elsewhere": elsewhere(DeviceCache, "reset_state", lengths=(4, 4, 4)),
-    "replay elsewhere": elsewhere(torch.cuda.CUDAGraph, "replay"),
+    # the class is looked up late: the virtual GPU brings its own
+    "replay elsewhere": Mutation(lambda: _elsewhere(torch.cuda.CUDAGraph, "replay", False)),
     # program order of the host
     "copies before the host writes": patched(
         DecodeGraphs, "_refresh", _copies_before_the_host_writes

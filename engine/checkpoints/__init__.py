@@ -1,0 +1,1 @@
+"""Small trained checkpoints, and how they were made: see `train` and `corpus`."""
