@@ -41,3 +41,12 @@ class GraphPool(MemoryScope):
     graphs keeps a block of it, and a graph's logits are held as long as the graph. E31: WAW on
     shared scratch; graphs replay one after another on MAIN.
     """
+
+    def __init__(self) -> None:
+        """Captures a graph that stays: torch forgets a pool's host side with its last graph, and
+        then refuses captures into it."""
+        super().__init__()
+        self._anchor = torch.cuda.CUDAGraph()
+        self._anchor.capture_begin(pool=self.id, capture_error_mode="thread_local")
+        torch.zeros(1, device="cuda")
+        self._anchor.capture_end()

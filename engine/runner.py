@@ -189,9 +189,9 @@ class ModelRunner:
             return self._cache.owned_bytes()
 
     def close(self) -> None:
-        """E62: UAF at exit: nothing is dropped while the device may be using it."""
+        """Frees the device; nothing is dropped while it may be in use."""
         if self._main is not None:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize()  # E62: UAF at exit
         if self._graphs is not None:
             self._graphs.close()
 

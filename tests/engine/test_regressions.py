@@ -21,6 +21,7 @@ from engine.decode_graph import DecodeGraphs, GraphSlot
 from engine.inputs import Group, StepInputs, StepTensors
 from engine.mirror import DeviceMirror
 from engine.models import Qwen35
+from engine.models.feed_forward import SparseMoE
 from engine.request import Request, Status
 from engine.scheduler import Scheduler
 from tests.engine.harness import OFF, ON, Result, config, params, prompts, run
@@ -320,3 +321,20 @@ def test_poison_is_harmless_once_the_copies_are_done(dense: Path) -> None:
     settings = config(dense, "cuda", flags=ON, max_num_seqs=4, block_size=16)
     assert run(settings, FOUR, params(10), faults=faults).tokens == right(dense, 10)
     assert faults.hits["E08.poison"] > 0
+
+
+def test_e39_a_fork_that_is_not_joined_cannot_be_captured(moe: Path) -> None:
+    assert decode(moe, 8).tokens == right(moe)
+
+    def forked(self: SparseMoE, x: torch.Tensor) -> torch.Tensor:
+        assert self._aux is not None
+        if torch.cuda.is_current_stream_capturing():
+            self._aux.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._aux):
+                self._shared_expert(x)
+        return self._routed(x) + self._shared_expert(x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparseMoE, "__call__", forked)
+        with pytest.raises(RuntimeError, match="unjoined"):
+            decode(moe, 8)

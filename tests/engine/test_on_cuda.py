@@ -1,0 +1,144 @@
+"""The same engine on a real device, with real graphs; skipped where there is none.
+
+    pytest tests/engine/test_on_cuda.py
+
+What only a driver can show is here: allocations during captures. The rest repeats the claims that
+the virtual GPU proves, with the device's own timing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine import AsyncLLM, Flags
+from engine.decode_graph import DecodeGraphs, GraphSlot
+from engine.pools import GraphPool, PersistentDecodeInputPool
+from tests.engine.harness import OFF, ON, Result, config, params, prompts, run
+
+pytestmark = pytest.mark.cuda
+
+PROMPTS = prompts(6, longest=20)
+ONE_SLOT = Flags(executor=True, executor_no_dbuf=True)
+WAYS: dict[str, dict[str, Any]] = {
+    "off": {"flags": OFF},
+    "off, depth 1": {"flags": Flags(sched=False)},
+    "off, host mirror": {"flags": Flags(device_mirror=False)},
+    "on": {"flags": ON},
+    "on, depth 1": {"flags": Flags(sched=False, executor=True)},
+    "on, depth 3": {"flags": ON, "depth": 3},
+    "on, one slot": {"flags": ONE_SLOT},
+}
+
+
+@pytest.fixture(autouse=True)
+def deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full float32 products, so that tokens can be compared with the CPU's."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+
+
+def decode(model: Path, tokens: int = 64, **changes: Any) -> Result:
+    settings = config(model, "cuda", num_blocks=256, **changes)
+    return run(settings, PROMPTS, params(tokens))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tokens_are_those_of_the_cpu(way: str, model: Path) -> None:
+    expected = run(config(model, num_blocks=256), PROMPTS, params(64)).tokens
+    assert decode(model, **WAYS[way]).tokens == expected
+
+
+def test_without_graphs(model: Path) -> None:
+    expected = run(config(model, num_blocks=256), PROMPTS, params(64)).tokens
+    assert decode(model, graphs=False).tokens == expected
+
+
+def test_off_and_on_leave_the_same_bytes(model: Path) -> None:
+    off, on = decode(model, flags=OFF), decode(model, flags=ON)
+    assert off.cache_bytes() == on.cache_bytes()
+    assert off.counters.staging_buffers == off.counters.staged_events == 0
+    assert on.counters.drain_skips > 0 < on.counters.replays
+
+
+@pytest.mark.parametrize("flags", [OFF, ON], ids=["off", "on"])
+def test_captures_take_nothing_from_the_driver(model: Path, flags: Flags) -> None:
+    """R8, R9, R10: sizes ramp up and down, tables grow, both slots of each ring are captured."""
+    each = [params(10 + 8 * i) for i in range(len(PROMPTS))]
+    settings = config(model, "cuda", num_blocks=256, flags=flags)
+    result = run(settings, PROMPTS, each)
+    assert result.counters.captures > 4
+    assert result.counters.rebuilt_slots > 0
+    assert result.counters.capture_reserved_bytes == 0
+
+
+def test_without_the_cold_pass_a_capture_asks_the_driver(
+    dense: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E25: the counter of the test above can count."""
+
+    def without_pool(self: DecodeGraphs, slot: GraphSlot) -> torch.Tensor:
+        slot.warm = True
+        if slot.staged_event is None:
+            slot.copy_inputs()
+        return self._forward(slot)
+
+    monkeypatch.setattr(DecodeGraphs, "_cold", without_pool)
+    assert decode(dense, flags=ON).counters.capture_reserved_bytes > 0
+
+
+@pytest.mark.parametrize("own_pool", [True, False])
+def test_persistent_inputs_from_the_graphs_pool_starve_the_capture(own_pool: bool) -> None:
+    """R8, E26: they take, and keep, a block that the cold pass left for the capture."""
+    stream, size = torch.cuda.Stream(), 64 << 20
+    with torch.cuda.stream(stream):
+        graphs = GraphPool()
+        inputs = PersistentDecodeInputPool() if own_pool else graphs
+        with graphs.active():
+            torch.zeros(size, dtype=torch.int8, device="cuda")  # the cold pass, let go of at once
+        with inputs.active():
+            held = torch.zeros(size, dtype=torch.int8, device="cuda")
+        stream.synchronize()
+        before = torch.cuda.memory_reserved()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=graphs.id)
+        scratch = torch.zeros(size, dtype=torch.int8, device="cuda")
+        graph.capture_end()
+    assert held.numel() == scratch.numel()
+    assert (torch.cuda.memory_reserved() == before) is own_pool
+
+
+async def _collect(llm: AsyncLLM, prompt: list[int]) -> list[int]:
+    ids: list[int] = []
+    async for chunk in llm.generate(prompt, params(24)):
+        ids.extend(chunk.ids)
+    return ids
+
+
+@pytest.mark.parametrize("concurrent", [1, 32])
+def test_async_serving(dense: Path, concurrent: int) -> None:
+    """Batch 1 five times, and 32 callers; depth 2 and skipped drains engaged."""
+    given = prompts(concurrent, longest=12)
+    expected = run(config(dense, num_blocks=1024), given, params(24)).tokens
+
+    async def serve() -> None:
+        settings = config(dense, "cuda", flags=ON, max_num_seqs=32, num_blocks=1024)
+        async with AsyncLLM(settings) as llm:
+            assert settings.depth == 2
+            for _ in range(5):
+                found = await asyncio.gather(*[_collect(llm, prompt) for prompt in given])
+                assert found == expected
+            assert llm.core.counters.drain_skips > 0
+
+    asyncio.run(serve())
+
+
+def test_bfloat16_is_the_same_off_and_on(tmp_path: Path) -> None:
+    from tests.engine.tiny import write_checkpoint
+
+    model = write_checkpoint(tmp_path, "moe", dtype="bfloat16")
+    off, on = decode(model, flags=OFF), decode(model, flags=ON)
+    assert (off.tokens, off.cache_bytes()) == (on.tokens, on.cache_bytes())
