@@ -78,8 +78,8 @@ class AsyncOutput:
     def drop(self) -> None:
         self._counters.wait_free_steps += 1
         if not self._faults.hit("E45.skip-wait"):
-            # E45: WAR on the device ids, WAW on the pinned ones; MAIN waits, not the host.
-            torch.cuda.current_stream().wait_event(self._slot.ready)
+            main = torch.cuda.current_stream()
+            main.wait_event(self._slot.ready)  # E45: WAR on the device ids; the host goes on
         self._slot.in_use = False
 
 

@@ -13,7 +13,7 @@ from engine.core import EngineCore
 from engine.request import FinishReason, Request
 from redgreen.isolation import virtual_gpu
 from redgreen.schedule import LAZY, SERIAL, Schedule
-from tests.engine.harness import OFF, ON, config, prompts
+from tests.engine.harness import OFF, ON, config, prompts, raw
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def play(
         core.step()
     cache = core.runner.cache_bytes()
     core.close()
-    state = {name: part.contiguous().numpy().tobytes() for name, part in cache.items()}
+    state = {name: raw(part) for name, part in cache.items()}
     return requests, state, core
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from engine import EngineConfig, Faults, Flags, SamplingParams
@@ -44,7 +45,12 @@ class Result:
     preemptions: int
 
     def cache_bytes(self) -> dict[str, bytes]:
-        return {name: tensor.contiguous().numpy().tobytes() for name, tensor in self.cache.items()}
+        return {name: raw(tensor) for name, tensor in self.cache.items()}
+
+
+def raw(tensor: Tensor) -> bytes:
+    """The bytes of a host tensor of any dtype."""
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def params(tokens: int, **changes: Any) -> SamplingParams:

@@ -62,8 +62,8 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def _elsewhere(owner: Any, name: str, joined: bool) -> Iterator[None]:
-    """``owner.name`` runs on a stream that waits once, at its first use; with ``joined`` MAIN waits
-    for it each time."""
+    """``owner.name`` runs on a stream that waits for MAIN at its first use and before a slot's cold
+    pass, not again; with ``joined`` MAIN waits for it each time."""
     original, side = getattr(owner, name), list[torch.cuda.Stream]()
 
     def moved(*arguments: Any, **options: Any) -> Any:
@@ -71,6 +71,8 @@ def _elsewhere(owner: Any, name: str, joined: bool) -> Iterator[None]:
             return original(*arguments, **options)
         if not side:
             side.append(torch.cuda.Stream())
+            side[0].wait_stream(torch.cuda.current_stream())
+        if isinstance(arguments[0], GraphSlot) and not arguments[0].warm:
             side[0].wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side[0]):
             result = original(*arguments, **options)

@@ -19,6 +19,7 @@ from engine import AsyncLLM, Flags
 from engine.decode_graph import DecodeGraphs, GraphSlot
 from engine.pools import GraphPool, PersistentDecodeInputPool
 from tests.engine.harness import OFF, ON, Result, config, params, prompts, run
+from tests.engine.tiny import write_checkpoint
 
 pytestmark = pytest.mark.cuda
 
@@ -64,11 +65,17 @@ def test_off_and_on_leave_the_same_bytes(model: Path) -> None:
     assert on.counters.drain_skips > 0 < on.counters.replays
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logits of a batch are larger than what a pool takes for small blocks at once."""
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "wide", vocab_size=1 << 17)
+
+
 @pytest.mark.parametrize("flags", [OFF, ON], ids=["off", "on"])
-def test_captures_take_nothing_from_the_driver(model: Path, flags: Flags) -> None:
+def test_captures_take_nothing_from_the_driver(wide: Path, flags: Flags) -> None:
     """R8, R9, R10: sizes ramp up and down, tables grow, both slots of each ring are captured."""
     each = [params(10 + 8 * i) for i in range(len(PROMPTS))]
-    settings = config(model, "cuda", num_blocks=256, flags=flags)
+    settings = config(wide, "cuda", num_blocks=256, flags=flags)
     result = run(settings, PROMPTS, each)
     assert result.counters.captures > 4
     assert result.counters.rebuilt_slots > 0
@@ -76,7 +83,7 @@ def test_captures_take_nothing_from_the_driver(model: Path, flags: Flags) -> Non
 
 
 def test_without_the_cold_pass_a_capture_asks_the_driver(
-    dense: Path, monkeypatch: pytest.MonkeyPatch
+    wide: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E25: the counter of the test above can count."""
 
@@ -87,7 +94,7 @@ def test_without_the_cold_pass_a_capture_asks_the_driver(
         return self._forward(slot)
 
     monkeypatch.setattr(DecodeGraphs, "_cold", without_pool)
-    assert decode(dense, flags=ON).counters.capture_reserved_bytes > 0
+    assert decode(wide, flags=ON).counters.capture_reserved_bytes > 0
 
 
 @pytest.mark.parametrize("own_pool", [True, False])
@@ -137,8 +144,6 @@ def test_async_serving(dense: Path, concurrent: int) -> None:
 
 
 def test_bfloat16_is_the_same_off_and_on(tmp_path: Path) -> None:
-    from tests.engine.tiny import write_checkpoint
-
     model = write_checkpoint(tmp_path, "moe", dtype="bfloat16")
     off, on = decode(model, flags=OFF), decode(model, flags=ON)
     assert (off.tokens, off.cache_bytes()) == (on.tokens, on.cache_bytes())
