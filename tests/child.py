@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import functools
+import gc
 import os
 import pickle
 import sys
@@ -24,12 +25,15 @@ def preload() -> None:
 
     No backward: a process that has run one cannot fork children that run another.
     """
-    from redgreen.virtual import VirtualGPU
+    from redgreen.virtual import VirtualGPU, prepare
 
     torch.set_num_threads(1)
     with VirtualGPU() as gpu:
         torch.zeros(2, device="cuda").add(1)
         gpu.finish()
+    prepare()
+    gc.collect()
+    gc.freeze()  # else a collection in a child copies every page
 
 
 class ChildFailure(AssertionError):
