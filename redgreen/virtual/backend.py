@@ -11,15 +11,30 @@ import warnings
 from typing import Any
 
 import torch
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import (
+    _DummyBackendModule,
+    _setup_privateuseone_for_python_backend,
+)
 
 from . import autocast, copies, dispatch
-from .gpu import BACKEND, gpu
+from .gpu import BACKEND, gpu, if_installed
 from .guard import Guard
 from .methods import install_methods
 from .tensor import set_dispatch
 
 _libraries: list[torch.library.Library] = []
+
+
+class _Module(_DummyBackendModule):
+    """``torch.vgpu``. Outside of a `VirtualGPU` there is no accelerator, as before the first one:
+    a DataLoader of an ordinary test, say, would otherwise pin memory that nobody can pin.
+    """
+
+    def is_available(self) -> bool:
+        return if_installed() is not None
+
+    def device_count(self) -> int:
+        return int(self.is_available())
 
 
 def _start_autograd() -> None:
@@ -39,7 +54,7 @@ def register() -> None:
     if _libraries:
         return
     _start_autograd()
-    _setup_privateuseone_for_python_backend(BACKEND, device_guard=Guard())
+    _setup_privateuseone_for_python_backend(BACKEND, _Module(), device_guard=Guard())
     set_dispatch(dispatch.dispatch)
     install_methods()
     library = torch.library.Library("aten", "IMPL")
