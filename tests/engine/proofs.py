@@ -1,7 +1,8 @@
-"""The configurations as GREEN and RED items: ``pytest tests/engine/test_proofs.py --slow``.
+"""The configurations as GREEN and RED items: ``pytest tests/engine/proofs.py -m "red or green"``.
 
 Every sync call of the engine is an item in every configuration that reaches it; one that is
-redundant there says why. Each configuration's output must be that of Option A switched off.
+redundant there says why. Minutes, and its collection alone records every configuration, so the
+file is not collected unless it is named.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def site(file: str, comment: str, kind: str) -> str:
     """The id of the one edge whose line has this comment."""
     lines = (ENGINE / file).read_text().splitlines()
     (number,) = (n for n, line in enumerate(lines, 1) if comment in line and "()" in line)
-    return f"engine/{file}:{number} {kind}"
+    return f"{file}:{number} {kind}"
 
 
 E06 = {site("runner.py", "# E06: HOST-WAR", "stream.synchronize"): DRAIN}
 E08 = {
     site("decode_graph.py", "# E08: HOST-WAR", "event.synchronize"): STAGED,
     next(
-        f"engine/decode_graph.py:{n} record"
+        f"decode_graph.py:{n} record"
         for n, line in enumerate((ENGINE / "decode_graph.py").read_text().splitlines(), 1)
         if line.endswith("record()  # E08")
     ): STAGED,
@@ -41,8 +42,6 @@ E08 = {
 E24 = {site("decode_graph.py", "# E24", "stream.synchronize"): CAPTURE}
 E32 = {site("decode_graph.py", "# E32", "stream.synchronize"): DROPPED}
 E62 = {site("runner.py", "# E62", "torch.cuda.synchronize"): CLOSING}
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.mark.redgreen(edges="*engine/*", reference=subjects.default,
