@@ -271,6 +271,10 @@ def prepare_indices(func: Any, args: tuple[Any, ...], kwargs: Named) -> tuple[An
     if func._schema.name not in _INDEXING or isinstance(args[0], (str, list)):
         return args
     indices = args[1]
+    if not isinstance(args[0], DeviceTensor) and any(isinstance(i, DeviceTensor) for i in indices):
+        raise RuntimeError(
+            "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+        )
     if any(_is_mask(i) for i in indices) and not _fills(func, args, kwargs):
         indices = _without_masks(args[0], indices)
     if isinstance(args[0], DeviceTensor):

@@ -246,7 +246,9 @@ class Engine:
         outer, stream = local.backward, local.stream
         handles: list[Any] = []
         pending = guard.pending()
+        threads = torch._C._is_multithreading_enabled()  # per thread, and on in a new one
         try:
+            torch._C._set_multithreading_enabled(False)
             local.backward = None
             inner = self._follower(tensors, gradients, args, kwargs)
             if inner is not None:
@@ -262,6 +264,7 @@ class Engine:
             for handle in handles:
                 handle.remove()
             local.backward = outer
+            torch._C._set_multithreading_enabled(threads)
             gpu.switch(stream)
 
     def _follower(self, tensors: Any, gradients: Any, args: Any, kwargs: Any) -> Backward | None:

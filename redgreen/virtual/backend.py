@@ -16,7 +16,8 @@ from torch.utils.backend_registration import (
     _setup_privateuseone_for_python_backend,
 )
 
-from . import autocast, copies, dispatch
+from . import attention, autocast, copies, dispatch
+from .factories import check_index
 from .gpu import BACKEND, gpu, if_installed
 from .guard import Guard
 from .methods import install_methods
@@ -68,6 +69,7 @@ def register() -> None:
             library.impl("_copy_from", copies.copy_from, key)
             library.impl("_local_scalar_dense", _scalar, key)
         autocast.register(library, fallback)
+        attention.register(library)
         fallback.fallback(_fallback, "PrivateUse1")
 
 
@@ -82,6 +84,7 @@ def _empty_strided(size: Any, stride: Any, **options: Any) -> torch.Tensor:
 
 
 def _placed(options: dict[str, Any]) -> dict[str, Any]:
+    check_index(options.get("device"))
     options["device"] = torch.device(BACKEND, 0)
     return options
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import deterministic
 
 from .dispatch import (
     adopt,
@@ -35,6 +36,7 @@ from .machine import Work
 from .tensor import DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
 
 CPU = torch.device("cpu")
+STAGED = 64 << 10  # bytes; smaller pageable sources are taken at once (cudaMemcpyAsync)
 
 
 def is_device(device: torch.device | None) -> bool:
@@ -128,6 +130,11 @@ def _upload(gpu: GPU, dst: DeviceTensor, src: torch.Tensor, non_blocking: bool) 
     into = dst.raw
     if stream.capture is not None and not (pinned and non_blocking):
         stream.capture.refuse_copy()
+    if non_blocking and not pinned and dst.numel() * dst.element_size() > STAGED:
+        # The host fills a staging buffer piece by piece, so it waits for what comes before; the
+        # last piece may be under way when the call returns.
+        gpu.op("staging", None, ())
+        machine.drain("staging", (stream.agent,))
     edge, _ = machine.edge("copy") if non_blocking else (-1, False)
     at_execution = pinned if gpu.break_rule != 1 else False
     if at_execution:
@@ -151,7 +158,7 @@ def _upload(gpu: GPU, dst: DeviceTensor, src: torch.Tensor, non_blocking: bool) 
         machine.host_access("aten.copy_", reads)
         reads = ()
     gpu.op("aten.copy_", run, dst.access(False, True) + reads)
-    if isinstance(src, PinnedTensor):
+    if isinstance(src, PinnedTensor) and non_blocking:  # Copy.cu: a blocking copy records nothing
         src.block.recorded.setdefault(stream.agent, set())
     if edge >= 0 and (fault := machine.poison(edge)) is not None:
         _poison(gpu, src, fault)
@@ -180,7 +187,6 @@ def _download(gpu: GPU, dst: torch.Tensor, src: DeviceTensor, non_blocking: bool
         reads = src.access(True, False)
         if isinstance(dst, PinnedTensor):
             reads += dst.access(False, True)
-            dst.block.recorded.setdefault(stream.agent, set())
         host_value(gpu, "aten.copy_", reads, lambda: into.copy_(source))
         return dst
 
@@ -286,6 +292,17 @@ def _item(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return host_value(gpu, "item", src.access(True, False), lambda: func(real))
 
 
+@special(aten._linalg_check_errors.default)
+def _check_errors(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The host reads what the factorisation said, and raises at the call."""
+    info = args[0]
+    if isinstance(info, DeviceTensor):
+        gpu.forbid_in_capture(str(func))
+        real = info.raw
+        info = host_value(gpu, str(func), info.access(True, False), lambda: real.clone())
+    return func(info, *args[1:], **kwargs)
+
+
 @special(
     aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default,
     aten.empty.memory_format, aten.empty_strided.default,
@@ -305,7 +322,28 @@ def _empty(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             return aten.empty_strided.default(shape, strides, dtype=made.dtype)
         return func(*unwrap(args), **kwargs)
     made = _meta(func, args, rest)
-    return allocate(gpu, (tuple(made.shape), made.stride(), made.dtype))
+    out = allocate(gpu, (tuple(made.shape), made.stride(), made.dtype))
+    if torch.are_deterministic_algorithms_enabled():
+        fill_in_deterministic_mode(gpu, out)
+    return out
+
+
+def fill_in_deterministic_mode(gpu: GPU, tensor: DeviceTensor) -> None:
+    """``at::empty`` launches a fill then (fill_empty_deterministic_)."""
+    if not deterministic.fill_uninitialized_memory or not tensor.numel():  # type: ignore[attr-defined]
+        return
+    dtype = tensor.dtype
+    if dtype.is_floating_point or dtype.is_complex:
+        filling: float | bool = float("nan")
+    else:
+        filling = True if dtype is torch.bool else torch.iinfo(dtype).max
+    real = tensor.raw
+
+    def run(work: Work) -> None:
+        with internals():
+            real.fill_(filling)
+
+    gpu.op("aten.fill_", run, tensor.access(False, True))
 
 
 def _meta(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:

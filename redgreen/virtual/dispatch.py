@@ -13,11 +13,11 @@ thread. A plan is chosen once per operator:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 from ..trace import Access
 from . import access_rules
@@ -240,18 +240,53 @@ def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     except TypeError:  # an argument that cannot be hashed
         key = None
     with internals():
-        try:
-            result = func(
-                *_to_meta(args), **{k: _to_meta(v) for k, v in kwargs.items()}
-            )
-        except NotImplementedError:
-            result = func(
-                *_to_sample(args), **{k: _to_sample(v) for k, v in kwargs.items()}
-            )
-        metas = _describe(result)
+        metas = _describe(_learn(func, args, kwargs))
     if key is not None:
         _metas[key] = metas
     return metas
+
+
+def _learn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the operator returns, by its meta kernel.
+
+    Where there is none, or it complains, the CPU's kernel is asked with zeros: it has the shape, or
+    the words that CUDA's kernel has as well.
+    """
+    refuse_foreign(func)
+    try:
+        return func(*_to_meta(args), **{k: _to_meta(v) for k, v in kwargs.items()})
+    except Exception:
+        return _on_samples(func, args, kwargs)
+
+
+def _on_samples(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    state = torch.default_generator.get_state()
+    try:
+        return func(*_to_sample(args), **{k: _to_sample(v) for k, v in kwargs.items()})
+    except NotImplementedError as error:
+        raise cannot_run(func, str(error)) from None
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def cannot_run(func: Any, why: str) -> NotImplementedError:
+    """The error for an operator that the virtual GPU cannot run; no verdict is proved past it."""
+    text = f"{func} cannot run on the virtual GPU: {why.splitlines()[0]}"
+    gpu().refuse(text)
+    return NotImplementedError(
+        f"{text}\nGive it a kernel for the CPU and one without data: "
+        "torch.library.register_kernel, torch.library.register_fake."
+    )
+
+
+def refuse_foreign(func: Any) -> None:
+    """A custom operator of which its author says that it is for other devices only."""
+    if func.namespace in ("aten", "prims"):
+        return
+    definition = OPDEFS.get(func._schema.name)
+    devices = None if definition is None else definition._backend_fns
+    if devices and not {None, "cuda"} & devices.keys():
+        raise cannot_run(func, f"it has kernels for {sorted(map(str, devices))} and none for cuda")
 
 
 def check_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -262,8 +297,8 @@ def check_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             return
     except TypeError:  # an argument that cannot be hashed
         key = None
-    with internals(), contextlib.suppress(NotImplementedError):
-        func(*_to_meta(args), **{k: _to_meta(v) for k, v in kwargs.items()})
+    with internals():
+        _learn(func, args, kwargs)
     if key is not None:
         _metas[key] = None
 
@@ -436,7 +471,7 @@ def _operator(func: Any) -> Plan:
         draw = None
         if random:
             kwargs = dict(kwargs)
-            draw = gpu.random.draw(kwargs.pop("generator", None))
+            draw = gpu.random.draw(kwargs.pop("generator", None), gpu.current().capture)
         return unwrap(args), unwrap(kwargs), draw
 
     # The closures below must hold raw tensors only: a device tensor in a queue would keep its
@@ -520,11 +555,16 @@ def _fit_outputs(
     given = [kwargs[n] for n in outs if kwargs.get(n) is not None]
     with internals():
         metas = [_to_meta(t) for t in given]
-        func(
-            *_to_meta(args),
-            **{k: _to_meta(v) for k, v in kwargs.items() if k not in outs},
-            **dict(zip([n for n in outs if kwargs.get(n) is not None], metas, strict=True)),
-        )
+        try:
+            func(
+                *_to_meta(args),
+                **{k: _to_meta(v) for k, v in kwargs.items() if k not in outs},
+                **dict(zip([n for n in outs if kwargs.get(n) is not None], metas, strict=True)),
+            )
+        except Exception:
+            metas = [_to_sample(t) for t in given]
+            rest = {k: v for k, v in kwargs.items() if k not in outs}
+            _on_samples(func, args, {**rest, **dict(zip(outs, metas, strict=False))})
     for tensor, meta in zip(given, metas, strict=True):
         if tuple(tensor.shape) != tuple(meta.shape):
             resize(tensor, tuple(meta.shape), meta.stride())

@@ -253,8 +253,6 @@ def installed(g: GPU) -> Iterator[GPU]:
     patches.rebind()
     swap = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
-    threading_before = torch._C._is_multithreading_enabled()
-    torch._C._set_multithreading_enabled(False)
     patches.set(Variable, "_execution_engine", Engine(g, Variable._execution_engine))
     g.machine.on_error = _device_error
     set_gpu(g)
@@ -263,7 +261,6 @@ def installed(g: GPU) -> Iterator[GPU]:
     finally:
         g.memory.close()
         set_gpu(None)
-        torch._C._set_multithreading_enabled(threading_before)
         torch.__future__.set_swap_module_params_on_conversion(swap)
         patches.undo()
 

@@ -17,6 +17,7 @@ from .copies import pin
 from .gpu import BACKEND, gpu
 from .methods import cuda, get_data, set_data, to
 from .patches import Patches
+from .random import DEFAULT_SEED, Counter, counters
 from .tensor import DeviceTensor, VirtualTensor
 
 _PINNING = (
@@ -41,7 +42,10 @@ def check_index(device: Any) -> None:
     if isinstance(device, (str, torch.device)):
         device = torch.device(device).index
     if isinstance(device, int) and device > 0:
-        raise torch.AcceleratorError("CUDA error: invalid device ordinal")
+        raise torch.AcceleratorError(
+            "CUDA error: invalid device ordinal\n"
+            "GPU device may be out of range, do you have enough GPUs?"
+        )
 
 
 def _default_device() -> torch.device:
@@ -125,9 +129,8 @@ class VirtualGenerator(torch.Generator):
         return super().__new__(cls)
 
     def __init__(self, device: Any = "cpu") -> None:
-        from .random import Counter
-
-        self.counter = Counter(67280421310721)
+        self.counter = Counter(DEFAULT_SEED)  # found by address: C++ wraps the generator anew
+        counters[self._cdata] = self.counter  # type: ignore[attr-defined]
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..trace import Kind
 from .gpu import GPU, StreamState, capture_error, gpu
 from .machine import Work
 from .memory import Heap
+from .random import Counter, Tape
 from .streams import CudaStream, Stream, StreamContext
 
 _pool_ids = itertools.count(1)
@@ -29,13 +31,16 @@ _graph_ids = itertools.count(1)
 class Capture:
     """A capture under way: its nodes in issue order, its streams, and who has joined whom."""
 
-    def __init__(self, g: GPU, origin: StreamState, heap: Heap) -> None:
+    def __init__(
+        self, g: GPU, origin: StreamState, heap: Heap, generators: Sequence[Counter]
+    ) -> None:
         self.gpu = g
         self.origin = origin
         self.heap = heap
         self.nodes: list[Work] = []
         self.streams: list[StreamState] = [origin]
         self.invalid = False
+        self.tapes = [Tape(counter) for counter in (g.random.default, *generators)]
         self._counts: dict[int, int] = {origin.agent: 0}
         self._clocks: dict[int, dict[int, int]] = {origin.agent: {}}
         self._published: dict[Any, dict[int, int]] = {}
@@ -53,6 +58,16 @@ class Capture:
             for other, count in self._published.get(work.key, {}).items():
                 clock[other] = max(clock.get(other, 0), count)
         self.nodes.append(work)
+
+    def tape(self, counter: Counter) -> Tape:
+        """Captured random numbers of a generator; others than the default one are registered."""
+        for tape in self.tapes:
+            if tape.counter is counter:
+                return tape
+        self.invalid = True
+        raise RuntimeError(
+            "Attempt to increase offset for a CUDA generator not in capture mode."
+        )
 
     def join(self, stream: StreamState) -> None:
         """A stream that waits on an event of the capture becomes part of it."""
@@ -104,6 +119,12 @@ class CUDAGraph:
         self._branches: dict[int, int] = {}
         self._origin = -1
         self._launches = 0
+        self._generators: list[Counter] = []
+        self._tapes: list[Tape] = []
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        """Before the capture: it may use this generator."""
+        self._generators.append(generator.counter)  # type: ignore[attr-defined]
 
     def capture_begin(
         self, pool: Any = None, capture_error_mode: str = "global", **_: Any
@@ -118,15 +139,18 @@ class CUDAGraph:
         if stream.capture is not None or self._nodes is not None:
             capture_error(g, "capture_begin")
         self._pool = pool_id(pool) if pool is not None else graph_pool_handle()
-        self._capture = Capture(g, stream, g.memory.pool(self._pool))
+        self._capture = Capture(g, stream, g.memory.pool(self._pool), self._generators)
 
     def capture_end(self) -> None:
         capture = self._capture
         if capture is None:
             raise RuntimeError("capture_end called before capture_begin")
+        if gpu().current() is not capture.origin:
+            raise RuntimeError("Capture must end on the same stream it began on.")
         self._capture = None
         capture.end()
         self._nodes, self._origin = capture.nodes, capture.origin.agent
+        self._tapes = [tape for tape in capture.tapes if tape.used]
 
     def instantiate(self) -> None:
         """With ``keep_graph`` torch instantiates at the first replay; nothing to do here."""
@@ -147,7 +171,10 @@ class CUDAGraph:
         machine.enqueue(
             Work(stream.agent, me, Kind.ACQUIRE, "replay", site, key=end, after=previous)
         )
-        start = machine.publish(stream.agent, "replay", launch)
+        start = Work(
+            stream.agent, me, Kind.PUBLISH, "replay", site, self._wind(), key=launch
+        )
+        machine.enqueue(start)
         started = {self._origin}
         copies: dict[int, Work] = {}
         for node in self._nodes:
@@ -168,6 +195,20 @@ class CUDAGraph:
         self._last = machine.publish(stream.agent, "replayed", end)
 
     _last: Work | None = None
+
+    def _wind(self) -> Callable[[Work], object] | None:
+        """Takes the random numbers of this launch now; its nodes see them when it executes."""
+        if not self._tapes:
+            return None
+        begins = [(tape, tape.counter.seed, tape.counter.offset) for tape in self._tapes]
+        for tape in self._tapes:
+            tape.counter.offset += tape.used
+
+        def run(work: Work) -> None:
+            for tape, seed, offset in begins:
+                tape.seed, tape.offset = seed, offset
+
+        return run
 
     def _agent(self, g: GPU, captured: int, stream: StreamState) -> int:
         if captured == self._origin:

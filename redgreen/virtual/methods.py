@@ -14,7 +14,7 @@ from .dispatch import adopt, internals, unwrap
 from .escapes import escape, read_on_host
 from .gpu import BACKEND, gpu
 from .streams import Stream
-from .tensor import CUDA, DeviceTensor, PinnedTensor, VirtualTensor, device_tensor
+from .tensor import CUDA, DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
 
 _Base = torch._C.TensorBase
 
@@ -180,8 +180,11 @@ def data_ptr(self: VirtualTensor) -> int:
 
 
 def get_data(self: torch.Tensor) -> torch.Tensor:
-    if isinstance(self, VirtualTensor):
-        return self.detach()
+    """The bytes without autograd: what is written through it bumps no version."""
+    if isinstance(self, DeviceTensor):
+        return device_tensor(self.raw, self.block, self.meta)
+    if isinstance(self, PinnedTensor):
+        return pinned_tensor(get_data(self.raw), self.block)
     return _Base.data.__get__(self)  # type: ignore[attr-defined, no-any-return]
 
 

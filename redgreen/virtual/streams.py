@@ -239,6 +239,8 @@ class Event:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if start is None or end is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if not (self.query() and end_event.query()):
+            raise RuntimeError("Both events must be completed before calculating elapsed time.")
         return (end - start) / 1000
 
     def ipc_handle(self) -> bytes:

@@ -117,6 +117,7 @@ def test_item_assignment_writes_pinned_memory(gpu: Device) -> None:
         with torch.cuda.stream(side):
             destination.copy_(source, non_blocking=True)
         source[3] = 7.0
+    torch.cuda.synchronize()
     assert destination[3].item() == 7
     assert destination[4].item() == 1
 

@@ -107,7 +107,7 @@ def test_the_engine_orders_a_node_after_its_producer(gpu: Device) -> None:
     z = y * scale  # its backward runs on the default stream and feeds the side stream
     torch.cuda.synchronize()
     with gpu.hold(torch.cuda.default_stream()) as gate:
-        scale.fill_(7)
+        scale.data.fill_(7)
         z.backward(torch.ones_like(z))
         assert gpu.waits(gate, side.synchronize)
     assert value(x.grad) == 14
