@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingAsyncIOs
+from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingIOs
 
 PROMPTS = [[5, 6, 7, 8], [11, 12, 13], [20, 21, 22, 23, 24, 25]]
 NEW_TOKENS = 8
@@ -45,20 +45,21 @@ def _generate(use_cuda_graph: bool) -> list[list[int]]:
 def _joined_reset() -> Iterator[None]:
     """Adds the edge that the library lacks.
 
-    ``reset`` fills the static input tensors on the default stream; the first copies into them are
-    issued on another stream, and nothing makes that stream wait for the fills.
+    A full reset fills the static input tensors on the default stream; the first copies into them
+    are issued on another stream, and nothing makes that stream wait for the fills.
     """
-    reset = ContinuousBatchingAsyncIOs.reset
+    reset = ContinuousBatchingIOs._reset_static_tensors
 
-    def reset_and_join(self: ContinuousBatchingAsyncIOs) -> None:
-        reset(self)
-        torch.cuda.current_stream().synchronize()
+    def reset_and_join(self: ContinuousBatchingIOs, full_reset: bool = False) -> None:
+        reset(self, full_reset)
+        if full_reset:
+            torch.cuda.current_stream().synchronize()
 
-    ContinuousBatchingAsyncIOs.reset = reset_and_join
+    ContinuousBatchingIOs._reset_static_tensors = reset_and_join
     try:
         yield
     finally:
-        ContinuousBatchingAsyncIOs.reset = reset
+        ContinuousBatchingIOs._reset_static_tensors = reset
 
 
 def eager() -> list[list[int]]:

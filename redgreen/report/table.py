@@ -13,7 +13,7 @@ _VERDICTS = {
     "redundant": "yellow", "unexercised": "yellow", "inconclusive": "yellow",
 }  # fmt: skip
 _ORDER = ("inconclusive", "load-bearing", "masked", "redundant", "unexercised")
-_FEW = 3  # of the conflicts that an edge guards; the JSON has them all
+_GUARDS, _COVERS = 1, 3  # shown of the conflicts that an edge guards, and of what covers it
 
 
 PARTS = ("header", "edges", "races", "diagnostics", "witnesses")
@@ -94,16 +94,17 @@ def _edge(
         source = cut(f"{edge['line']} | {clean(edge['code'])}", WIDTH - 4)
         lines.append("    " + style(source, "dim"))
     lines += paragraph(edge.get("reason", ""), 4)
-    lines += _some("guards ", edge.get("guards", ()))
-    lines += _some("covered by ", edge.get("covered_by", ()))
+    lines += _some("guards ", edge.get("guards", ()), _GUARDS)
+    lines += _some("covered by ", edge.get("covered_by", ()), _COVERS)
     for others in edge.get("masked_with", ()):
         lines += wrapped("masked with ", " + ".join(others), 4)
     return lines
 
 
-def _some(label: str, texts: Sequence[str]) -> list[str]:
-    shown = [line for text in texts[:_FEW] for line in wrapped(label, text, 4)]
-    left = len(texts) - _FEW
+def _some(label: str, texts: Sequence[str], few: int) -> list[str]:
+    """The JSON has them all."""
+    shown = [line for text in texts[:few] for line in wrapped(label, text, 4)]
+    left = len(texts) - few
     return shown if left <= 0 else [*shown, f"    {label}{left} more, in the JSON"]
 
 
