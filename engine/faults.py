@@ -27,7 +27,6 @@ POINTS = {
     "E45.skip-wait": "an output that is given up frees its slot while the copy may be running",
     "E47.skip-wait": "penalties read the last ids before their copy is done",
     "E53.keep-state": "a new owner of a state slot finds the old owner's state",
-    "E58.keep-discarded": "what a row samples in the middle of its prompt counts as output",
 }
 
 

@@ -27,7 +27,7 @@ class Mirror(Protocol):
 
 
 class DeviceMirror:
-    """The ids never leave the device: host placeholders are zeros."""
+    """The ids never leave the device: host placeholders are zeros, and decoding those is E19."""
 
     def __init__(self, rows: int, device: torch.device, faults: Faults) -> None:
         self._last_sampled = torch.zeros(rows, dtype=torch.int64, device=device)
@@ -50,7 +50,8 @@ class DeviceMirror:
             ids[:rows].copy_(self._last_sampled[:rows])
 
     def scatter(self, sampled: Tensor) -> None:
-        """E01: WAR too: the combine of this step has read what is overwritten."""
+        """E01: WAR too: the combine of this step has read what is overwritten. E20: steps that are
+        read at once scatter as well, or the next one would find old ids."""
         self._last_sampled[: sampled.shape[0]].copy_(sampled)
 
 

@@ -87,6 +87,7 @@ class ModelRunner:
             rows = [self._sample_row(row) for row in step.rows]
             self._drain_for_inputs()
             self._last = self._forward(inputs)
+            # E41: RAW and WAR on the logits; sampler and next replay follow on MAIN.
             return self._send(step, sample(self._last.values, rows))
 
     def _move_rows(self, step: ScheduledStep) -> None:

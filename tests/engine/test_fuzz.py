@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from tests.engine.fuzz import CASES, Case, disagreement
 
 EXAMPLES = int(os.environ.get("ENGINE_FUZZ_EXAMPLES", "200"))
-FEW = 8
+FEW = 5
 RELAXED = {
     "deadline": None,
     "database": None,

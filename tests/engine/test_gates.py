@@ -18,13 +18,18 @@ from tests.engine.harness import ON, config, params, prompts, run
 PROMPT = prompts(1, longest=9, seed=4)[0]
 
 
+KINDS = ["dense", pytest.param("moe", marks=pytest.mark.slow)]
+
+
 @pytest.mark.usefixtures("virtual_gpu")
+@pytest.mark.parametrize("model", KINDS, indirect=True)
 def test_paged_engine(model: Path) -> None:
     """Single, and six requests padded to eight, three times."""
-    (golden,) = run(config(model), [PROMPT], params(12)).tokens
+    (golden,) = run(config(model), [PROMPT], params(8)).tokens
     for _ in range(3):
-        assert run(config(model, "cuda", flags=ON), [PROMPT], params(12)).tokens == [golden]
-        six = run(config(model, "cuda", flags=ON), [PROMPT] * 6, params(12))
+        settings = config(model, "cuda", flags=ON, block_size=32)
+        assert run(settings, [PROMPT], params(8)).tokens == [golden]
+        six = run(settings, [PROMPT] * 6, params(8))
         assert six.tokens == [golden] * 6
         assert six.counters.replays > 0
 
@@ -36,6 +41,7 @@ async def _collect(llm: AsyncLLM, prompt: list[int]) -> list[int]:
     return ids
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_gpu")
 def test_async_serving(dense: Path) -> None:
     """Batch 1 five times, then 32 callers at once; depth 2 and skipped drains engaged."""
@@ -56,7 +62,7 @@ def test_async_serving(dense: Path) -> None:
 
 
 @pytest.mark.usefixtures("virtual_gpu")
-@pytest.mark.parametrize("tokens", [4, 32, 100])
+@pytest.mark.parametrize("tokens", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (32, 100))])
 def test_served_ignore_eos(dense: Path, tokens: int) -> None:
     """Far past the end token, with and without it."""
     result = run(config(dense, "cuda", flags=ON), prompts(4, longest=9), params(tokens))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("virtual_gpu")
 
 PROMPTS = prompts(5, longest=9, seed=2)
 TOKENS = [params(tokens) for tokens in (5, 12, 9, 12, 7)]  # ends apart: rows move, buckets shrink
-PLAIN = Flags(sched=False, device_mirror=False)
+KINDS = ["dense", pytest.param("moe", marks=pytest.mark.slow)]
 WAYS: dict[str, dict[str, Any]] = {
     "off": {"flags": OFF},
     "off, depth 1": {"flags": Flags(sched=False)},
@@ -39,12 +39,14 @@ def decode(model: Path, way: str) -> Result:
     return run(settings, PROMPTS, TOKENS)
 
 
+@pytest.mark.parametrize("model", KINDS, indirect=True)
 @pytest.mark.parametrize("way", WAYS)
 def test_tokens_are_those_of_plain_eager_steps(way: str, model: Path) -> None:
     assert decode(model, way).tokens == decode(model, "plain").tokens
 
 
-@pytest.mark.parametrize("depth", ALIKE)
+@pytest.mark.parametrize("model", KINDS, indirect=True)
+@pytest.mark.parametrize("depth", [pytest.param("depth 1", marks=pytest.mark.slow), "depth 2"])
 def test_pages_and_states_are_the_same_bytes(depth: str, model: Path) -> None:
     """Steps composed alike give the same bytes; the eager path is not padded, so it is not among
     them: its matrix products have other shapes."""

@@ -58,6 +58,9 @@ def test_r1_poison_covers_each_source_and_nothing_else(dense: Path) -> None:
     assert (slot.host.state_slots == 7).all()
 
 
+@pytest.mark.parametrize(
+    "model", ["dense", pytest.param("moe", marks=pytest.mark.slow)], indirect=True
+)
 def test_r2_r3_decode_reads_the_devices_ids(model: Path) -> None:
     """The host has placeholders; whoever reads those decodes token 0 for ever."""
     assert decode(model).tokens == right(model)
@@ -66,6 +69,7 @@ def test_r2_r3_decode_reads_the_devices_ids(model: Path) -> None:
     assert all(found[1:] != good[1:] for found, good in zip(broken, right(model), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graphs", [True, False])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_r4_concurrent_rows_past_the_first(dense: Path, depth: int, graphs: bool) -> None:
@@ -95,7 +99,9 @@ def test_r7_the_synchronous_loop_feeds_the_mirror_too(dense: Path) -> None:
         assert decode(dense, depth=1).tokens != right(dense)
 
 
-@pytest.mark.parametrize("flags", [OFF, ON], ids=["off", "on"])
+@pytest.mark.parametrize(
+    "flags", [ON, pytest.param(OFF, marks=pytest.mark.slow)], ids=["on", "off"]
+)
 def test_r11_nobody_else_gets_what_a_graph_uses(dense: Path, flags: Flags) -> None:
     """Objects of many sizes, made after the captures, are whole after the replays, and so is the
     output."""
@@ -114,6 +120,7 @@ def test_r11_nobody_else_gets_what_a_graph_uses(dense: Path, flags: Flags) -> No
     assert all((made == 7.0).all() for made in objects)
 
 
+@pytest.mark.slow
 def test_r13_a_longer_prompt_between_replays(dense: Path) -> None:
     core = EngineCore(config(dense, "cuda", flags=ON))
     first = Request("first", (3,), params(24))
@@ -184,6 +191,7 @@ def test_r19_a_failed_capture_is_an_error_and_not_an_empty_graph(dense: Path) ->
     assert (core.counters.captures, core.counters.replays) == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", range(5), ids=StepTensors.__slots__)
 def test_r20_every_staged_cell_is_read(dense: Path, cell: int) -> None:
     """A cell that nobody reads is dead weight and a false belief."""
@@ -270,7 +278,12 @@ def _finish(scheduler: Scheduler, request: Request) -> None:
     request.status = Status.FINISHED
 
 
-@pytest.mark.parametrize("flags", [OFF, ON, Flags(device_mirror=False)], ids=str)
+@pytest.mark.parametrize(
+    "flags",
+    [ON, pytest.param(OFF, marks=pytest.mark.slow),
+     pytest.param(Flags(device_mirror=False), marks=pytest.mark.slow)],
+    ids=["on", "off", "host mirror"],
+)  # fmt: skip
 def test_e59_preemption_with_samples_in_flight(dense: Path, flags: Flags) -> None:
     """#26385, #28787, #38624: the token in flight is delivered once, and recomputing has it."""
     given = prompts(5, longest=20, seed=1)
