@@ -62,7 +62,9 @@ def test_async_serving(dense: Path) -> None:
 
 
 @pytest.mark.usefixtures("virtual_gpu")
-@pytest.mark.parametrize("tokens", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (32, 100))])
+@pytest.mark.parametrize(
+    "tokens", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (32, 100))]
+)
 def test_served_ignore_eos(dense: Path, tokens: int) -> None:
     """Far past the end token, with and without it."""
     result = run(config(dense, "cuda", flags=ON), prompts(4, longest=9), params(tokens))
