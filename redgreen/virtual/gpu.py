@@ -78,14 +78,17 @@ class GPU:
     ) -> None:
         self.machine = Machine(schedule, faults, step_limit)
         self.memory = MemorySystem(self.machine)
-        self.break_rule = break_rule
+        self.break_rule = break_rule  # one of design section 4: tests of it must fail
+        self.memory.device.reuse_at_once = break_rule == 6
+        self.memory.pinned.reuse_at_once = break_rule == 7
+        self.memory.pattern = 0 if break_rule == 9 else None
         self.local = _Local()
         self.machine.host()  # agent 0 is the thread that made the GPU
         self.default = StreamState(self.machine.new_stream("stream 0"), 0, 0)
         self.streams: dict[int, StreamState] = {0: self.default}
         self._next_in_pool: dict[int, int] = {}
         self._events = self._staged = 0
-        self.random = Random()
+        self.random = Random(at_enqueue=break_rule != 14)
         self.captures: list[Capture] = []  # under way
         self.logs: list[StreamLog] = []  # of threads that have changed their current stream
         self.first_record: dict[Hashable, Work] = {}  # rule switch 4: waits bind to the first
@@ -153,6 +156,8 @@ class GPU:
         """Enqueues work on a stream, or adds it to the capture that the stream is in."""
         if stream.capture is not None:
             stream.capture.add(stream, work)
+            if self.break_rule == 8 and work.run is not None:
+                work.run(work)  # capture runs what it captures
             return
         for awaited in self._followed.get(stream.agent, ()) if self._followed else ():
             queue = self.machine.queues[awaited]

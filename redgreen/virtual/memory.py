@@ -8,7 +8,8 @@ queried at each allocation). Whether that is so is a choice of the device's prog
 the block then orders the host after that work.
 
 Pinned host memory follows CachingHostAllocator: a freed block waits for the streams that used it;
-blocks are never split.
+each allocation looks which of them are done, oldest first, up to the first that is not; of the free
+blocks the one that became free last is taken; blocks are never split.
 
 Fresh memory holds a pattern that differs by generation. A block that is handed out again holds
 whatever was written last, as on hardware.
@@ -102,9 +103,8 @@ class Heap:
         self.machine = machine
         self.pinned = pinned
         self.new_memory = new_memory
-        self.ranges: list[Free] = []  # oldest first
-        self.reuse_at_once = False  # rule switch: reuse ignores what is pending
-        self.never_reuse = False  # rule switch
+        self.ranges: list[Free] = []  # in the order in which they were freed, or became free
+        self.reuse_at_once = False  # rule switches 6 and 7: reuse ignores what is pending
         self.reserved = self.allocated = self.peak = 0
         self.closed = False
 
@@ -132,17 +132,29 @@ class Heap:
         return Free(memory, 0, size, stream)
 
     def _take(self, size: int, stream: int) -> Free | None:
-        if self.never_reuse:
-            return None
+        if self.pinned:
+            return self._take_pinned(size)
         for place, free in enumerate(self.ranges):
             if self._fits(free, size, stream) and (not free.pending or self._idle(free)):
                 del self.ranges[place]
                 return self._split(free, size, place)
         return None
 
+    def _take_pinned(self, size: int) -> Free | None:
+        """process_events, then get_free_block, which takes from the back."""
+        for free in [free for free in self.ranges if free.pending and free.size == size]:
+            if not self._idle(free):
+                break
+            free.pending.clear()
+            self.ranges.remove(free)
+            self.ranges.append(free)
+        for free in reversed(self.ranges):
+            if free.size == size and not free.pending:
+                self.ranges.remove(free)
+                return free
+        return None
+
     def _fits(self, free: Free, size: int, stream: int) -> bool:
-        if self.pinned:
-            return free.size == size
         small = size <= SMALL
         return free.stream == stream and free.size >= size and (free.size <= SMALL) == small
 
@@ -157,7 +169,7 @@ class Heap:
 
     def _split(self, free: Free, size: int, place: int) -> Free:
         rest = free.size - size
-        if self.pinned or rest == 0 or (size > SMALL and rest <= SMALL):
+        if rest == 0 or (size > SMALL and rest <= SMALL):
             return free
         # The rest keeps its age: it stays where the whole was, in front of younger ranges.
         self.ranges.insert(place, Free(free.memory, free.start + size, rest, free.stream))
@@ -208,7 +220,7 @@ class MemorySystem:
         self.device = Heap(machine, False, self.new_memory)
         self.pinned = Heap(machine, True, self.new_memory)
         self.pools: dict[tuple[int, int], Heap] = {}
-        self.pattern: int | None = None  # rule switch: one constant for all fresh memory
+        self.pattern: int | None = None  # rule switch 9: one constant for all fresh memory
         self._next_address = _BASE
 
     def new_memory(self, size: int, pinned: bool) -> Memory:

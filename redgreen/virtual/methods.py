@@ -105,7 +105,7 @@ def numpy(self: VirtualTensor, *, force: bool = False) -> Any:
     from .arrays import track
 
     assert isinstance(self, PinnedTensor)
-    return track(self)
+    return track(self) if gpu().break_rule != 11 else track(self).copy()
 
 
 def array(self: VirtualTensor, dtype: Any = None, copy: Any = None) -> Any:

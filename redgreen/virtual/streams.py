@@ -260,6 +260,8 @@ def record(g: GPU, event: EventState, stream: StreamState, edges: tuple[int, ...
         key=event.key, edges=edges,
     )  # fmt: skip
     g.submit(stream, work)
+    if g.break_rule == 4:
+        g.first_record.setdefault(event.key, work)
     event.capture = stream.capture
     event.work = work
     event.time = len(machine.works)
@@ -286,7 +288,7 @@ def bind(g: GPU, stream: StreamState, event: EventState, edges: tuple[int, ...])
         stream.capture.isolation()
     after = event.work
     if g.break_rule == 4 and after is not None:
-        after = g.first_record.setdefault(event.key, after)
+        after = g.first_record[event.key]
     work = Work(
         stream.agent, machine.host(), Kind.ACQUIRE, "wait", machine.sites.here(),
         key=event.key, after=after, edges=edges,

@@ -41,6 +41,31 @@ def mode(request: pytest.FixtureRequest) -> str:
     return name
 
 
+# What a run without --slow takes of the six combinations of schedule and mode. Lazily, with
+# autograd on, all comes late and is recorded; inference mode decomposes operators differently.
+TAKEN = [("virtual-lazy", "grad"), ("virtual-lazy", "inference_mode"), ("virtual", "no_grad")]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Fewer combinations by default, never fewer tests; on a real GPU all of them."""
+    if config.getoption("slow"):
+        return
+    cases: dict[str, list[object]] = {}  # by function: what else it is parametrised with
+    for item in items:
+        if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+            continue
+        params = dict(item.callspec.params)
+        kind, mode = params.pop("gpu", None), params.pop("mode", None)
+        if kind not in ("virtual", "virtual-lazy") or mode is None:
+            continue
+        seen = cases.setdefault(item.originalname, [])
+        if params not in seen:
+            seen.append(params)
+        # The cases of a function take turns, so that each combination has some of them.
+        if (kind, mode) not in TAKEN or (params and TAKEN[seen.index(params) % 3] != (kind, mode)):
+            item.add_marker(pytest.mark.skip("more schedules and autograd modes: use --slow"))
+
+
 def run(test: Callable[..., object], kind: str, **arguments: Any) -> None:
     """Run a test function on the device of that name, in this process."""
     break_rule = arguments.pop("break_rule", 0)
