@@ -268,6 +268,8 @@ def installed(g: GPU) -> Iterator[GPU]:
 def _device_error(work: Work, error: BaseException) -> BaseException:
     """What a kernel that failed looks like to the host, at its next sync."""
     text = str(error)
+    if isinstance(error, torch.AcceleratorError):
+        return error
     if isinstance(error, NotImplementedError) or "not implemented" in text:
         gpu().refuse(f"{work.op} cannot run on the virtual GPU: {text.splitlines()[0]}")
         return RuntimeError(f"{work.op} cannot run on the virtual GPU: {text}")

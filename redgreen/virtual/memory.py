@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,6 +61,8 @@ class Block:
     dead: bool = False
     captured: bool = False  # belongs to a graph, whose replays use it on whatever stream
     exposed: bool = False  # somebody has its address: host accesses may go unseen
+    storage: Any = None  # a weak reference to the storage object, once a program asked for it
+    origin: int = -1  # the first allocation of its storage, where that was resized
 
     def view(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
         """The block's bytes as a flat CPU tensor with a storage of its own (offset 0)."""

@@ -174,7 +174,7 @@ def item(self: VirtualTensor) -> Any:
 def data_ptr(self: VirtualTensor) -> int:
     if isinstance(self, PinnedTensor):
         escape(self.block, "data_ptr")
-    if self.numel() == 0:
+    if self.numel() == 0 or (isinstance(self, DeviceTensor) and self.block.dead):
         return 0
     return self.block.address + int(self.raw.storage_offset()) * self.raw.element_size()
 
@@ -278,6 +278,7 @@ def install_methods() -> None:
     }.items():  # fmt: skip
         setattr(PinnedTensor, name, method)
     DeviceTensor.untyped_storage = storage.untyped_storage  # type: ignore
+    DeviceTensor.set_ = storage.set_  # type: ignore
     DeviceTensor.storage = DeviceTensor._typed_storage = storage.typed_storage  # type: ignore
     DeviceTensor.device = property(_device)  # type: ignore[assignment]
     DeviceTensor.is_cuda = property(lambda self: True)  # type: ignore[assignment]

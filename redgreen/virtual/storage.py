@@ -2,17 +2,22 @@
 
 FSDP and offloading libraries free a tensor's memory without dropping the tensor, by
 ``tensor.untyped_storage().resize_(0)``, and bring it back later. All tensors that share the storage
-lose and regain their bytes.
+lose and regain their bytes. A kernel that uses them in between gets a null pointer: CUDA reports an
+illegal memory access at the next sync.
 """
 
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import torch
 
+from ..trace import Access
+from .dispatch import adopt, internals
 from .gpu import gpu
+from .machine import Work
 from .memory import Block
 from .tensor import CUDA, DeviceTensor, device_tensor
 
@@ -25,6 +30,7 @@ class DeviceStorage(torch.UntypedStorage):
     def __new__(cls, block: Block) -> DeviceStorage:
         made = super().__new__(cls, 0)  # type: ignore[call-arg]
         made._block = block
+        block.storage = weakref.ref(made)
         return made
 
     def __init__(self, block: Block) -> None:
@@ -40,7 +46,8 @@ class DeviceStorage(torch.UntypedStorage):
 
     @property
     def _cdata(self) -> int:
-        return id(self._block)
+        block = self._block
+        return 1 + (block.allocation if block.origin < 0 else block.origin)
 
     def nbytes(self) -> int:
         return 0 if self._block.dead else self._block.nbytes
@@ -57,24 +64,29 @@ class DeviceStorage(torch.UntypedStorage):
             return self
         if size == 0:
             block.release()
+            for tensor in _sharing(block):
+                tensor._accesses = _Freed()
             return self
         g = gpu()
         kept = min(size, self.nbytes())
-        old = block.view(torch.uint8, kept)
         fresh = g.heap().allocate(size, g.current().agent, g.machine.sites.here())
-        if kept:
-            source, target = device_tensor(old, block), fresh.view(torch.uint8, kept)
-            device_tensor(target, fresh).copy_(source)
+        fresh.origin = self._cdata - 1
+        fresh.captured = g.current().capture is not None
+        if kept:  # resize_bytes_cuda: a device copy on the current stream
+            source = device_tensor(block.view(torch.uint8, kept), block)
+            device_tensor(fresh.view(torch.uint8, kept), fresh).copy_(source)
         for tensor in _sharing(block):
             _move(tensor, fresh)
+        block.release()
         self._block = fresh
+        fresh.storage = weakref.ref(self)
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DeviceStorage) and self._block is other._block
+        return isinstance(other, DeviceStorage) and self._cdata == other._cdata
 
     def __hash__(self) -> int:
-        return id(self._block)
+        return hash(self._cdata)
 
     def __repr__(self) -> str:
         return f"<storage of {self.nbytes()} B on {CUDA}>"
@@ -105,11 +117,22 @@ class DeviceStorage(torch.UntypedStorage):
         return self._refuse("tolist")
 
 
+class _Freed(dict[Any, Any]):
+    """In place of the accesses of a tensor whose storage was freed: they fail when they execute."""
+
+    def get(self, *_: Any) -> tuple[Access, ...]:
+        def run(work: Work) -> None:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+        gpu().op("access to a freed storage", run, ())
+        return ()
+
+
 class TypedDeviceStorage:
     """``tensor.storage()``: sizes in elements."""
 
     def __init__(self, block: Block, dtype: torch.dtype) -> None:
-        self._untyped_storage, self.dtype = DeviceStorage(block), dtype
+        self._untyped_storage, self.dtype = storage_of(block), dtype
         self.device, self.is_cuda = CUDA, True
 
     def untyped(self) -> DeviceStorage:
@@ -134,8 +157,14 @@ class TypedDeviceStorage:
     _resize_ = resize_
 
 
+def storage_of(block: Block) -> DeviceStorage:
+    """The one storage object of a block."""
+    known: DeviceStorage | None = None if block.storage is None else block.storage()
+    return DeviceStorage(block) if known is None else known
+
+
 def untyped_storage(self: DeviceTensor) -> DeviceStorage:
-    return DeviceStorage(self.block)
+    return storage_of(self.block)
 
 
 def typed_storage(self: DeviceTensor) -> TypedDeviceStorage:
@@ -154,8 +183,31 @@ def _sharing(block: Block) -> list[DeviceTensor]:
 def _move(tensor: DeviceTensor, block: Block) -> None:
     """The tensor's shape, over the bytes of another block."""
     raw = tensor.raw
-    flat = block.view(raw.dtype, block.nbytes // raw.element_size() * raw.element_size())
-    with torch._C._DisableTorchDispatch(), torch.no_grad():
-        tensor.raw = flat.as_strided(raw.shape, raw.stride(), raw.storage_offset())
-    tensor.block = block
     tensor.__dict__.pop("_accesses", None)
+    tensor.block = block
+    where = tensor.access(True, False)
+    if where and where[0].extent.stop > block.start + block.nbytes:  # it does not fit any more
+        tensor._accesses = _Freed()
+        return
+    flat = block.view(raw.dtype, block.nbytes // raw.element_size() * raw.element_size())
+    with internals():
+        tensor.raw = flat.as_strided(raw.shape, raw.stride(), raw.storage_offset())
+    tensor.__dict__.pop("_accesses", None)
+
+
+def set_(self: torch.Tensor, source: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``tensor.set_(storage, offset, size, stride)`` over the storage of a device tensor."""
+    if isinstance(source, TypedDeviceStorage):
+        source = source.untyped()
+    if not isinstance(source, DeviceStorage) or not isinstance(self, DeviceTensor):
+        given = (source, *args) if source is not None else args
+        return torch._C.TensorBase.set_(self, *given, **kwargs)
+    block, dtype = source._block, self.dtype
+    named = {**dict(zip(("storage_offset", "size", "stride"), args, strict=False)), **kwargs}
+    size = named.get("size", (source.nbytes() // dtype.itemsize,))
+    stride = named.get("stride") or torch.empty(size, device="meta").stride()
+    with internals():
+        flat = block.view(dtype, source.nbytes() // dtype.itemsize * dtype.itemsize)
+        real = flat.as_strided(size, stride, named.get("storage_offset", 0))
+    adopt(self, device_tensor(real, block))
+    return self
