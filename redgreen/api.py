@@ -8,7 +8,7 @@ from typing import Any
 
 from . import backend
 from .isolation import ForkedRunner, virtual_gpu
-from .prove import BUDGET, SubjectRaised, prove_runner
+from .proving import BUDGET, SubjectRaised, prove_runner
 from .run import Outcome
 from .schedule import SERIAL
 from .subject import Call, Subject, UsageError, check_callable

@@ -81,8 +81,8 @@ def test_importing_redgreen_is_light_and_prove_is_the_function(here: Path) -> No
     code = (
         "import sys, redgreen\n"
         "assert 'torch' not in sys.modules\n"
-        "from redgreen.prove import prove_runner\n"
-        "import redgreen.cli, redgreen.prove\n"
+        "from redgreen.proving import prove_runner\n"
+        "import redgreen.cli\n"
         "assert callable(redgreen.prove) and callable(redgreen.installed), redgreen.prove\n"
         "assert redgreen.Proof.__name__ == 'Proof'\n"
         "try: redgreen.nonsense\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from redgreen.prove import prove_runner
+from redgreen.proving import prove_runner
 from redgreen.verdict import Edge, Proof
 
 from .toy import Toy, ToyRunner

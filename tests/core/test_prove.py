@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redgreen.faults import Fault
-from redgreen.prove import InternalError, SubjectRaised, prove_runner
+from redgreen.proving import InternalError, SubjectRaised, prove_runner
 from redgreen.run import Leaf, Outcome, Run
 from redgreen.schedule import SERIAL, Schedule
 from redgreen.verdict import Proof
