@@ -7,16 +7,24 @@ also on a CPU build; the two allocating operators are implemented for both keys,
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
 from torch.utils.backend_registration import (
     _DummyBackendModule,
     _setup_privateuseone_for_python_backend,
 )
 
-from . import attention, autocast, copies, dispatch
+from . import attention, autocast, copies, dispatch, rnn
 from .factories import check_index
 from .gpu import BACKEND, gpu, if_installed
 from .guard import Guard
@@ -70,7 +78,10 @@ def register() -> None:
             library.impl("_local_scalar_dense", _scalar, key)
         autocast.register(library, fallback)
         attention.register(library)
+        rnn.register(library)
         fallback.fallback(_fallback, "PrivateUse1")
+        fallback.fallback(_factory, "CUDA")
+        _hide_from_dynamo()
 
 
 def _empty(size: Any, **options: Any) -> torch.Tensor:
@@ -87,6 +98,30 @@ def _placed(options: dict[str, Any]) -> dict[str, Any]:
     check_index(options.get("device"))
     options["device"] = torch.device(BACKEND, 0)
     return options
+
+
+def _factory(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Operators without tensors that only CUDA's build has a kernel for (tril_indices)."""
+    gpu()
+    return dispatch.dispatch(op, args, _placed(kwargs))
+
+
+def _hide_from_dynamo() -> None:
+    """Operators run while torch.compile traces: it must not look into what they do here."""
+    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    for title, module in list(sys.modules.items()):
+        if title.startswith("redgreen."):
+            for code in _code_of(vars(module)):
+                set_code_exec_strategy(code, skip)
+
+
+def _code_of(names: Mapping[str, Any]) -> Iterator[CodeType]:
+    for value in list(names.values()):
+        function = getattr(value, "__func__", value)
+        if isinstance(function, FunctionType):
+            yield function.__code__
+        elif isinstance(value, type) and value.__module__.startswith("redgreen."):
+            yield from _code_of(vars(value))
 
 
 def _scalar(tensor: torch.Tensor) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS
+from torch._prims_common import suggest_memory_format
 
 from ..trace import Access
 from . import access_rules
@@ -66,6 +67,8 @@ def _choose(func: Any) -> Plan:
     plan = _special.get(func)
     if plan is not None:
         return plan
+    if "sparse" in func._schema.name or "nested" in func._schema.name:
+        return _other_layout
     implicit = torch._C._dispatch_has_kernel_for_dispatch_key(
         func.name(), "CompositeImplicitAutograd"
     )
@@ -82,6 +85,10 @@ def _choose(func: Any) -> Plan:
     ):
         return _view
     return _operator(func)
+
+
+def _other_layout(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise cannot_run(func, "its memory is that of strided tensors, no sparse or nested ones")
 
 
 def _composite(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -241,9 +248,30 @@ def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         key = None
     with internals():
         metas = _describe(_learn(func, args, kwargs))
+        if func in _CONVOLUTIONS:
+            metas = _channels_last(func, args, metas)
     if key is not None:
         _metas[key] = metas
     return metas
+
+
+_CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
+
+
+def _channels_last(func: Any, args: tuple[Any, ...], metas: Any) -> Any:
+    """CUDA's layout, which the meta kernel does not know (cudnn_conv_suggest_memory_format)."""
+    operands = args[:2] if func is aten.convolution.default else args[1:3]
+    formats = [suggest_memory_format(_to_meta(t)) for t in operands]
+    chosen = next((f for f in formats if f is not torch.contiguous_format), None)
+    if chosen is None:
+        return metas
+    several = isinstance(metas, list)
+    found = [
+        (m[0], torch.empty(m[0], device="meta", memory_format=chosen).stride(), m[2])
+        if m is not None and len(m[0]) == operands[0].dim() else m
+        for m in (metas if several else [metas])
+    ]  # fmt: skip
+    return found if several else found[0]
 
 
 def _learn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

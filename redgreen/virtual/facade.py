@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch.autograd import Variable
 
-from . import autocast, factories, graphs
+from . import autocast, factories, graphs, modules, storage
 from .autograd import Engine
 from .gpu import GPU, gpu
 from .machine import Work
@@ -217,13 +218,25 @@ _ACCELERATOR: dict[str, Any] = {
 }  # fmt: skip
 
 
+_original_device_module = torch.get_device_module
+
+
+@functools.wraps(_original_device_module)  # dynamo asks for what is wrapped
 def get_device_module(device: Any = None) -> Any:
     if device is None or factories.on_gpu(device):
         return torch.cuda
     return _original_device_module(device)
 
 
-_original_device_module = torch.get_device_module
+def _twin(value: Any) -> Any:
+    """Another function that does the same: dynamo keeps a table of functions."""
+    if not isinstance(value, FunctionType):
+        return value
+    made = FunctionType(
+        value.__code__, value.__globals__, value.__name__, value.__defaults__, value.__closure__
+    )
+    made.__kwdefaults__ = value.__kwdefaults__
+    return made
 
 
 @contextmanager
@@ -242,17 +255,18 @@ def installed(g: GPU) -> Iterator[GPU]:
             if name in _CUDA:
                 patches.set(owner, name, _CUDA[name])
     for name, value in _ACCELERATOR.items():
-        patches.set(torch.accelerator, name, value)
+        patches.set(torch.accelerator, name, _twin(value))
     patches.set(torch, "Stream", Stream)
     patches.set(torch, "Event", Event)
     patches.set(torch, "get_device_module", get_device_module)
     patches.set(torch.version, "cuda", "13.0")
     patches.set(torch.backends.cuda, "is_built", lambda: True)
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+    patches.set(torch.UntypedStorage, "to", storage.to_device(torch.UntypedStorage.to))
+    patches.set(torch.nn.Module, "_apply", modules.converting(torch.nn.Module._apply))
     factories.install(patches)
     autocast.install(patches)
     patches.rebind()
-    swap = torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)
     patches.set(Variable, "_execution_engine", Engine(g, Variable._execution_engine))
     g.machine.on_error = _device_error
     set_gpu(g)
@@ -261,7 +275,6 @@ def installed(g: GPU) -> Iterator[GPU]:
     finally:
         g.memory.close()
         set_gpu(None)
-        torch.__future__.set_swap_module_params_on_conversion(swap)
         patches.undo()
 
 

@@ -13,6 +13,7 @@ from .copies import copy, pin
 from .dispatch import adopt, internals, unwrap
 from .escapes import escape, read_on_host
 from .gpu import BACKEND, gpu
+from .modules import refuse_exchange
 from .streams import Stream
 from .tensor import CUDA, DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
 
@@ -208,7 +209,10 @@ def _exchange(self: torch.Tensor, other: torch.Tensor) -> None:
         stand_in.requires_grad_(grad_needed)
     grad = self.grad
     self.grad = None
-    torch.utils.swap_tensors(self, stand_in)
+    try:
+        torch.utils.swap_tensors(self, stand_in)
+    except RuntimeError as error:
+        refuse_exchange(error)
     if grad is not None:
         self._backward_grad = grad  # type: ignore[attr-defined]
 
@@ -228,7 +232,7 @@ def deepcopy(self: VirtualTensor, memo: dict[int, Any]) -> torch.Tensor:
     else:
         made.requires_grad_(self.requires_grad)
     memo[id(self)] = made
-    if self.grad is not None:
+    if self.grad is not None and not isinstance(self, torch.nn.Parameter):  # as torch has it
         made.grad = copying.deepcopy(self.grad, memo)
     return made
 
@@ -279,6 +283,7 @@ def install_methods() -> None:
         setattr(PinnedTensor, name, method)
     DeviceTensor.untyped_storage = storage.untyped_storage  # type: ignore
     DeviceTensor.set_ = storage.set_  # type: ignore
+    DeviceTensor.__reduce_ex__ = storage.reduce  # type: ignore
     DeviceTensor.storage = DeviceTensor._typed_storage = storage.typed_storage  # type: ignore
     DeviceTensor.device = property(_device)  # type: ignore[assignment]
     DeviceTensor.is_cuda = property(lambda self: True)  # type: ignore[assignment]

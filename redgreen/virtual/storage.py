@@ -8,8 +8,10 @@ illegal memory access at the next sync.
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from .tensor import CUDA, DeviceTensor, device_tensor
 
 
 class DeviceStorage(torch.UntypedStorage):
-    """The storage behind device tensors; its bytes are reached through tensors only."""
+    """The storage behind device tensors."""
 
     _block: Block
 
@@ -91,30 +93,76 @@ class DeviceStorage(torch.UntypedStorage):
     def __repr__(self) -> str:
         return f"<storage of {self.nbytes()} B on {CUDA}>"
 
-    def __getitem__(self, *_: Any, **__: Any) -> Any:
-        return self._refuse("access to the bytes")
+    # -- bytes, as a tensor has them -------------------------------------------------------------
 
-    def _refuse(self, what: str) -> Any:
-        gpu().refuse(f"{what} of a device storage")
-        raise NotImplementedError(f"the virtual GPU has no {what} of a device storage")
+    def _bytes(self) -> DeviceTensor:
+        return device_tensor(self._block.view(torch.uint8, self.nbytes()), self._block)
 
-    def __setitem__(self, *_: Any, **__: Any) -> None:
-        self._refuse("access to the bytes")
+    def cpu(self) -> torch.UntypedStorage:
+        return self._bytes().cpu().untyped_storage()
 
-    def copy_(self, *_: Any, **__: Any) -> Any:
-        return self._refuse("copy_")
+    def tolist(self) -> list[int]:
+        return self._bytes().tolist()
 
-    def fill_(self, *_: Any, **__: Any) -> Any:
-        return self._refuse("fill_")
+    def copy_(  # type: ignore[override]
+        self, source: Any, non_blocking: Any = None
+    ) -> DeviceStorage:
+        if isinstance(source, DeviceStorage):
+            other: torch.Tensor = source._bytes()
+        else:
+            other = torch.empty(0, dtype=torch.uint8).set_(source)
+        self._bytes().copy_(other, non_blocking=bool(non_blocking))
+        return self
 
-    def clone(self) -> Any:
-        return self._refuse("clone")
+    def clone(self) -> DeviceStorage:
+        return storage_of(self._bytes().clone().block)  # type: ignore[attr-defined]
 
-    def cpu(self) -> Any:
-        return self._refuse("cpu")
+    def fill_(self, value: Any) -> DeviceStorage:
+        self._bytes().fill_(value)
+        return self
 
-    def tolist(self) -> Any:
-        return self._refuse("tolist")
+    def __getitem__(self, index: Any) -> Any:
+        found = self._bytes()[index]
+        if found.dim() == 0:
+            return found.item()
+        return storage_of(found.clone().block)  # type: ignore[attr-defined]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._bytes()[index] = value
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:
+        return self if torch.device(device).type == "cuda" else self.cpu()
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> DeviceStorage:
+        return self
+
+    # What torch.save and torch.load of the legacy format (also that of pickle) ask for.
+
+    def _write_file(self, *args: Any) -> None:
+        self.cpu()._write_file(*args)
+
+    def _set_from_file(self, *args: Any) -> None:
+        host = torch.UntypedStorage(self.nbytes())
+        host._set_from_file(*args)
+        self.copy_(host)
+
+
+def new_storage(nbytes: int) -> DeviceStorage:
+    """A storage of its own, on the current stream."""
+    g = gpu()
+    return storage_of(g.heap().allocate(nbytes, g.current().agent, g.machine.sites.here()))
+
+
+def to_device(original: Any) -> Any:
+    """``UntypedStorage.to``, by which torch.load brings storages to their device."""
+
+    @functools.wraps(original)
+    def to(self: torch.UntypedStorage, *, device: Any, non_blocking: bool = False) -> Any:
+        if torch.device(device).type != "cuda":
+            return original(self, device=device, non_blocking=non_blocking)
+        return new_storage(self.nbytes()).copy_(self, non_blocking)
+
+    return to
 
 
 class _Freed(dict[Any, Any]):
@@ -128,35 +176,6 @@ class _Freed(dict[Any, Any]):
         return ()
 
 
-class TypedDeviceStorage:
-    """``tensor.storage()``: sizes in elements."""
-
-    def __init__(self, block: Block, dtype: torch.dtype) -> None:
-        self._untyped_storage, self.dtype = storage_of(block), dtype
-        self.device, self.is_cuda = CUDA, True
-
-    def untyped(self) -> DeviceStorage:
-        return self._untyped_storage
-
-    def nbytes(self) -> int:
-        return self._untyped_storage.nbytes()
-
-    def size(self) -> int:
-        return self.nbytes() // self.dtype.itemsize
-
-    _size = __len__ = size
-
-    def data_ptr(self) -> int:
-        return self._untyped_storage.data_ptr()
-
-    _data_ptr = data_ptr
-
-    def resize_(self, size: int) -> None:
-        self._untyped_storage.resize_(size * self.dtype.itemsize)
-
-    _resize_ = resize_
-
-
 def storage_of(block: Block) -> DeviceStorage:
     """The one storage object of a block."""
     known: DeviceStorage | None = None if block.storage is None else block.storage()
@@ -167,8 +186,10 @@ def untyped_storage(self: DeviceTensor) -> DeviceStorage:
     return storage_of(self.block)
 
 
-def typed_storage(self: DeviceTensor) -> TypedDeviceStorage:
-    return TypedDeviceStorage(self.block, self.dtype)
+def typed_storage(self: DeviceTensor) -> torch.TypedStorage:
+    return torch.TypedStorage(
+        wrap_storage=storage_of(self.block), dtype=self.dtype, _internal=True
+    )
 
 
 def _sharing(block: Block) -> list[DeviceTensor]:
@@ -197,8 +218,8 @@ def _move(tensor: DeviceTensor, block: Block) -> None:
 
 def set_(self: torch.Tensor, source: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
     """``tensor.set_(storage, offset, size, stride)`` over the storage of a device tensor."""
-    if isinstance(source, TypedDeviceStorage):
-        source = source.untyped()
+    if isinstance(source, torch.TypedStorage):
+        source = source._untyped_storage
     if not isinstance(source, DeviceStorage) or not isinstance(self, DeviceTensor):
         given = (source, *args) if source is not None else args
         return torch._C.TensorBase.set_(self, *given, **kwargs)
@@ -211,3 +232,24 @@ def set_(self: torch.Tensor, source: Any = None, *args: Any, **kwargs: Any) -> t
         real = flat.as_strided(size, stride, named.get("storage_offset", 0))
     adopt(self, device_tensor(real, block))
     return self
+
+
+_OWN = {"raw", "block", "meta", "_accesses", "_is_param"}
+
+
+def reduce(self: DeviceTensor, protocol: Any) -> Any:
+    """Pickles as torch does: storage, offset, shape; tensors of one storage still share it."""
+    if isinstance(self, torch.nn.Parameter):
+        data = device_tensor(self.raw, self.block, self.meta)
+        made: Any = (torch._utils._rebuild_parameter, (data, self.requires_grad, OrderedDict()))
+    else:
+        raw = self.raw
+        made = (
+            torch._utils._rebuild_tensor_v2,
+            (typed_storage(self), raw.storage_offset(), tuple(raw.shape), raw.stride(),
+             self.requires_grad, OrderedDict()),
+        )  # fmt: skip
+    state = {k: v for k, v in self.__dict__.items() if k not in _OWN}
+    if not state:
+        return made
+    return (torch._tensor._rebuild_from_type_v2, (made[0], torch.Tensor, made[1], state))

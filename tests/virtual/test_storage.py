@@ -182,22 +182,20 @@ def test_free_and_restore_around_a_stream(record: bool, join: bool, hazards: set
     assert {race.hazard for race in analyse(trace, set()).races} == hazards
 
 
-REFUSED: dict[str, Callable[[torch.UntypedStorage], Any]] = {
-    "access to the bytes": lambda s: s[0],
-    "copy_": lambda s: s.copy_(torch.UntypedStorage(4)),
-    "fill_": lambda s: s.fill_(0),
-    "clone": lambda s: s.clone(),
-    "cpu": lambda s: s.cpu(),
-    "tolist": lambda s: s.tolist(),
-}
+def test_bytes() -> None:
+    def subject() -> list[Any]:
+        a = torch.tensor([1, 258], dtype=torch.int16, device="cuda")
+        s = a.untyped_storage()
+        found = [s.tolist(), s[2], s[1:3].tolist(), s.cpu().tolist(), s.cpu().device.type]
+        copy = s.clone()
+        s.fill_(1)
+        s[0] = 3
+        host = torch.UntypedStorage([9, 9, 8, 8])
+        copy_of = copy.tolist()
+        copy.copy_(host)
+        return [*found, a.tolist(), copy_of, copy.tolist(), host.to(device="cuda").tolist()]
 
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_work_is_refused_and_remembered(what: str) -> None:
-    def work() -> list[str]:
-        with VirtualGPU() as virtual:
-            with pytest.raises(NotImplementedError, match=what):
-                REFUSED[what](torch.ones(1, device="cuda").untyped_storage())
-            return virtual.finish().trace.refusals
-
-    assert in_child(work) == [f"{what} of a device storage"]
+    assert on_gpu(subject) == [
+        [1, 0, 2, 1], 2, [0, 2], [1, 0, 2, 1], "cpu", [259, 257], [1, 0, 2, 1], [9, 9, 8, 8],
+        [9, 9, 8, 8],
+    ]  # fmt: skip
