@@ -46,22 +46,22 @@ def twice(n=4):
     torch.cuda.synchronize()
     return y
 """
-EDGES = ("engine.py:8 record", "engine.py:9 wait_event", "engine.py:13 wait_stream")
+EDGES = ("pipeline.py:8 record", "pipeline.py:9 wait_event", "pipeline.py:13 wait_stream")
 JOINED = """
-import engine, pytest
+import pipeline, pytest
 @pytest.mark.redgreen
 def test_joined():
-    return engine.joined()
+    return pipeline.joined()
 """
-TWICE = "engine.py:31 torch.cuda.synchronize"
+TWICE = "pipeline.py:31 torch.cuda.synchronize"
 
 Outcomes = dict[str, str]
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """An engine, and a way to import it."""
-    pytester.makepyfile(engine=ENGINE)
+    """An pipeline, and a way to import it."""
+    pytester.makepyfile(pipeline=ENGINE)
     pytester.syspathinsert()
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # files change faster than their dates
     return pytester

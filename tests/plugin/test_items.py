@@ -37,7 +37,7 @@ def test_they_run_and_pass(project: pytest.Pytester) -> None:
         (("-k", "test_joined and not red"), ITEMS[:1]),
         ((ITEMS[2],), [ITEMS[2]]),
         (("test_a.py::test_joined",), ITEMS),
-        (("--redgreen-edges", "*/engine.py"), ["test_a.py::test_other", *ITEMS]),
+        (("--redgreen-edges", "*/pipeline.py"), ["test_a.py::test_other", *ITEMS]),
         (("--redgreen-edges", "*/other.py"), ["test_a.py::test_other", ITEMS[0]]),
     ],
 )
@@ -48,11 +48,11 @@ def test_selection(project: pytest.Pytester, arguments: tuple[str, ...], wanted:
 
 
 SHAPES = """
-import asyncio, engine, pytest
+import asyncio, pipeline, pytest
 pytestmark = pytest.mark.redgreen(timeout=50)
 
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("function", [engine.joined])
+@pytest.mark.parametrize("function", [pipeline.joined])
 def test_parameters(n, function):
     return function(n)
 
@@ -61,21 +61,21 @@ class TestMethods:
     class TestInner:
         def test_method(self):
             assert type(self).__qualname__ == "TestMethods.TestInner"
-            return engine.joined(TestMethods.size)
+            return pipeline.joined(TestMethods.size)
 
 class Base:
     def test_inherited(self):
-        return engine.joined(self.size)
+        return pipeline.joined(self.size)
 
 class TestDerived(Base):
     size = 5
 
 async def test_coroutine():
     await asyncio.sleep(0)
-    return engine.joined()
+    return pipeline.joined()
 
 def test_default(n=3):
-    return engine.joined(n)
+    return pipeline.joined(n)
 """
 
 
@@ -95,7 +95,7 @@ def test_parameters_classes_and_coroutines(project: pytest.Pytester) -> None:
 @pytest.mark.parametrize("mode", ["prepend", "append", "importlib"])
 def test_import_modes_and_packages(project: pytest.Pytester, mode: str) -> None:
     project.mkpydir("pack")
-    (project.path / "pack" / "helper.py").write_text("from engine import joined\n")
+    (project.path / "pack" / "helper.py").write_text("from pipeline import joined\n")
     (project.path / "pack" / "test_a.py").write_text(
         "import pytest\nfrom .helper import joined\n"
         "def plain(): return joined()\n"
@@ -109,17 +109,17 @@ def test_import_modes_and_packages(project: pytest.Pytester, mode: str) -> None:
 def test_other_marks_work_on_the_items(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_a="""
-        import engine, pytest
+        import pipeline, pytest
         @pytest.mark.skip(reason="never")
         @pytest.mark.redgreen
         def test_skip(): raise RuntimeError("it ran")
         @pytest.mark.skipif(True, reason="not now")
         @pytest.mark.redgreen
         def test_skipif(): raise RuntimeError("it ran")
-        @pytest.mark.skipif("engine is None", reason="text")
+        @pytest.mark.skipif("pipeline is None", reason="text")
         @pytest.mark.xfail(reason="racy")
         @pytest.mark.redgreen
-        def test_xfail(): return engine.racy()
+        def test_xfail(): return pipeline.racy()
         @pytest.mark.redgreen
         def test_inside(): pytest.skip("for a reason of its own")
         """

@@ -73,31 +73,31 @@ def test_one_function_decides(claim: Claim, answer: Answer, objection: str) -> N
 
 
 SUBJECTS = f"""
-import engine, pytest, time, torch
+import pipeline, pytest, time, torch
 
 @pytest.mark.redgreen
 def test_racy():
-    return engine.racy()
+    return pipeline.racy()
 
 @pytest.mark.redgreen
 def test_twice():
-    return engine.twice()
+    return pipeline.twice()
 
 @pytest.mark.redgreen(redundant={{{TWICE!r}: "the caller reads at once"}})
 def test_declared():
-    return engine.twice()
+    return pipeline.twice()
 
-@pytest.mark.redgreen(redundant={{{EDGES[1]!r}: "so I thought", "engine.py:99 record": "gone"}})
+@pytest.mark.redgreen(redundant={{{EDGES[1]!r}: "so I thought", "pipeline.py:99 record": "gone"}})
 def test_wrongly_declared():
-    return engine.joined()
+    return pipeline.joined()
 
-@pytest.mark.redgreen(reference=engine.plain)
+@pytest.mark.redgreen(reference=pipeline.plain)
 def test_reference():
-    return engine.joined()
+    return pipeline.joined()
 
-@pytest.mark.redgreen(reference=engine.wrong)
+@pytest.mark.redgreen(reference=pipeline.wrong)
 def test_other_reference():
-    return engine.joined()
+    return pipeline.joined()
 
 @pytest.mark.redgreen
 def test_vacuous():
@@ -105,11 +105,11 @@ def test_vacuous():
 
 @pytest.mark.redgreen
 def test_clock():
-    return engine.joined() + time.perf_counter()
+    return pipeline.joined() + time.perf_counter()
 
 @pytest.mark.redgreen
 def test_raises():
-    engine.joined()
+    pipeline.joined()
     raise ValueError("in the subject")
 
 @pytest.mark.redgreen(timeout=1)
@@ -125,7 +125,7 @@ def test_what_passes_and_what_failing_items_say(project: pytest.Pytester) -> Non
     failed = {name for name, word in found.items() if word == "FAILED"}
     assert failed == {
         "racy[green]", f"twice[red:{TWICE}]", f"wrongly_declared[red:{EDGES[1]}]",
-        "wrongly_declared[red:engine.py:99 record]", "other_reference[green]", "vacuous[green]",
+        "wrongly_declared[red:pipeline.py:99 record]", "other_reference[green]", "vacuous[green]",
         "clock[green]", *(f"clock[red:{edge}]" for edge in EDGES), "raises[green]", "hangs[green]",
     }  # fmt: skip
     assert {f"declared[red:{TWICE}]", "declared[green]", "reference[green]"} <= set(found)
@@ -135,7 +135,7 @@ def test_what_passes_and_what_failing_items_say(project: pytest.Pytester) -> Non
         "Run one again: pytest test_a.py --redgreen-replay TOKEN",
         "not load-bearing: ",
         "declared redundant, but load-bearing: witness rg1.",
-        "declared redundant, but there is no such edge: engine.py:99 record",
+        "declared redundant, but there is no such edge: pipeline.py:99 record",
         "the output differs from the reference's",
         "vacuous: no device work was enqueued",
         "two serial runs",

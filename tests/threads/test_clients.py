@@ -6,10 +6,6 @@ import queue
 import threading
 from typing import Any
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from tests.child import in_child
 from tests.threads.log import Log, watched
 
 
@@ -69,60 +65,3 @@ def test_a_batching_service() -> None:
     assert answers == [(0, 0), (1, 1), (2, 4), (3, 9), (4, 16), False]
     for _ in range(20):
         assert watched(batching_service)[0].events == first.events
-
-
-class _Steps(TorchDispatchMode):
-    """Every operator is a step, as it is on the virtual GPU."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self._log = log
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._log.step(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def continuous_batching() -> tuple[list[Any], dict[str, list[int]]]:
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-    from transformers.generation import ContinuousBatchingConfig
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8}
-    config = Qwen3Config(vocab_size=97, num_attention_heads=4, num_key_value_heads=2, **size)
-    model = Qwen3ForCausalLM(config).eval()
-
-    def program(log: Log) -> dict[str, list[int]]:
-        local = threading.local()
-
-        def dispatch() -> None:
-            local.mode = _Steps(log)
-            local.mode.__enter__()
-
-        assert log.control is not None
-        log.control.on_thread(dispatch)
-        outputs = model.generate_batch(
-            [[1, 2, 3], [4, 5, 6, 7], [8, 9]],
-            generation_config=GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1),
-            continuous_batching_config=ContinuousBatchingConfig(
-                num_blocks=16, max_batch_tokens=32, page_size=16
-            ),
-            progress_bar=False,
-        )
-        return {name: output.generated_tokens for name, output in outputs.items()}
-
-    watched(program, seconds=60)  # warms up, as a recording does
-    log, tokens = watched(program, seconds=60)
-    return log.events, tokens
-
-
-def test_transformers_continuous_batching_ends_and_repeats() -> None:
-    def body() -> tuple[int, bool, dict[str, list[int]]]:
-        first, tokens = continuous_batching()
-        second, _ = continuous_batching()
-        return len(first), first == second, tokens
-
-    steps, same, tokens = in_child(body)
-    assert steps > 500 and same
-    assert [len(each) for each in tokens.values()] == [4, 4, 4]
