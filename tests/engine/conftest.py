@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.engine.corpus import CHECKPOINTS
 from tests.engine.tiny import write_checkpoint
 
 
@@ -25,6 +26,13 @@ def moe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(request: pytest.FixtureRequest) -> Path:
     directory: Path = request.getfixturevalue(request.param)
     return directory
+
+
+@pytest.fixture(params=["dense", "moe"])
+def trained(request: pytest.FixtureRequest) -> Path:
+    """The committed checkpoint of a kind."""
+    kind: str = request.param
+    return CHECKPOINTS / kind
 
 
 @pytest.fixture(autouse=True)

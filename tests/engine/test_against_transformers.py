@@ -1,4 +1,8 @@
-"""Greedy output is token for token that of transformers, however the engine batches."""
+"""Greedy output is token for token that of transformers, however the engine batches.
+
+On random models, whose prompts are longer than a page, and on the trained checkpoints. By default
+some prompts, to fewer tokens; with --slow all 24 to 64 tokens.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,18 @@ from typing import Any
 import pytest
 
 from tests.engine import oracle
-from tests.engine.harness import config, params, prompts, run
+from tests.engine.corpus import CHECKPOINTS, prompt_ids
+from tests.engine.harness import Result, config, params, prompts, run
 
-PROMPTS = prompts(24)
-TOKENS = 64
+WHOLE = pytest.param(24, 64, marks=pytest.mark.slow)
+MODELS = ["dense", "moe", "trained dense", "trained moe"]
+
+
+@pytest.fixture(params=MODELS)
+def directory(request: pytest.FixtureRequest) -> Path:
+    *trained, kind = request.param.split()
+    found: Path = CHECKPOINTS / kind if trained else request.getfixturevalue(kind)
+    return found
 
 
 @cache
@@ -20,32 +32,43 @@ def load(directory: Path) -> Any:
     return oracle.load(directory)
 
 
-def check(model: Path, given: list[list[int]], found: list[list[int]]) -> None:
-    assert [len(output) for output in found] == [TOKENS] * len(given)
-    for prompt, output in zip(given, found, strict=True):
-        assert oracle.greedy_disagreements(load(model), prompt, output) == []
+def given(directory: Path, count: int) -> list[list[int]]:
+    trained = directory.parent == CHECKPOINTS
+    return prompt_ids(directory, count) if trained else prompts(24)[:count]
 
 
-@pytest.mark.parametrize(
-    "some", [PROMPTS[:4], pytest.param(PROMPTS, marks=pytest.mark.slow)], ids=["4", "24"]
-)
-def test_alone(model: Path, some: list[list[int]]) -> None:
-    found = [run(config(model), [prompt], params(TOKENS)).tokens[0] for prompt in some]
-    check(model, some, found)
+def check(directory: Path, count: int, tokens: int, **changes: Any) -> Result:
+    """Every output is that of transformers."""
+    some = given(directory, count)
+    result = run(config(directory, **changes), some, params(tokens))
+    assert [len(output) for output in result.tokens] == [tokens] * count
+    for prompt, output in zip(some, result.tokens, strict=True):
+        assert oracle.greedy_disagreements(load(directory), prompt, output) == []
+    return result
 
 
-def test_in_one_batch(model: Path) -> None:
-    settings = config(model, max_num_seqs=24, num_blocks=24 * 32, max_num_batched_tokens=1024)
-    check(model, PROMPTS, run(settings, PROMPTS, params(TOKENS)).tokens)
+@pytest.mark.parametrize(("count", "tokens"), [(2, 24), WHOLE])
+def test_alone(directory: Path, count: int, tokens: int) -> None:
+    for prompt in given(directory, count):
+        (found,) = run(config(directory), [prompt], params(tokens)).tokens
+        assert len(found) == tokens
+        assert oracle.greedy_disagreements(load(directory), prompt, found) == []
 
 
-def test_with_chunked_prefill(model: Path) -> None:
-    settings = config(model, max_num_batched_tokens=9)
-    check(model, PROMPTS[:8], run(settings, PROMPTS[:8], params(TOKENS)).tokens)
+@pytest.mark.parametrize(("count", "tokens"), [(24, 16), WHOLE])
+def test_in_one_batch(directory: Path, count: int, tokens: int) -> None:
+    sizes = {"max_num_seqs": 24, "num_blocks": 24 * 32, "max_num_batched_tokens": 1024}
+    check(directory, count, tokens, **sizes)
 
 
-def test_with_preemption(model: Path) -> None:
-    settings = config(model, num_blocks=40)
-    result = run(settings, PROMPTS[:8], params(TOKENS))
+@pytest.mark.parametrize(("count", "tokens"), [(6, 16), WHOLE])
+def test_with_chunked_prefill(directory: Path, count: int, tokens: int) -> None:
+    check(directory, count, tokens, max_num_batched_tokens=9)
+
+
+@pytest.mark.parametrize(("count", "tokens", "blocks"), [
+    (6, 24, 24), pytest.param(24, 64, 40, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_with_preemption(directory: Path, count: int, tokens: int, blocks: int) -> None:
+    result = check(directory, count, tokens, num_blocks=blocks, max_model_len=blocks * 4)
     assert result.preemptions > 2
-    check(model, PROMPTS[:8], result.tokens)
