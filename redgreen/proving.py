@@ -130,7 +130,8 @@ class _Edges:
             if missing:
                 return replace(report, reason=missing)
             return replace(report, verdict="load-bearing", witness=self._token(found))
-        report = replace(report, covered_by=covered_by(self.base, edge, self.ids))
+        if not report.guards:  # else order is lost, and nothing covers it
+            report = replace(report, covered_by=covered_by(self.base, edge, self.ids))
         return self._dead(edge, report)
 
     def _dead(self, edge: EdgeSite, report: Edge) -> Edge:
@@ -171,7 +172,7 @@ class _Edges:
         if run.hits.get(fault, 0) == 0 or run.changed.get(fault, 0) == 0:
             return "unexercised: the poison was not written or equals the data"
         if run.outcome in self.base.search.outcomes:
-            return "inert: overwriting the source after the call changes no output"
+            return "inert: no output differs; nobody reads it late, or the program overwrites it"
         return "live: the source is read when the copy executes"
 
 
