@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -25,10 +26,9 @@ from torch.utils.backend_registration import (
 )
 
 from . import attention, autocast, copies, dispatch, rnn
-from .factories import check_index
 from .gpu import BACKEND, gpu, if_installed
 from .guard import Guard
-from .methods import install_methods
+from .methods import check_index, install_methods
 from .tensor import set_dispatch
 
 _libraries: list[torch.library.Library] = []
@@ -76,6 +76,9 @@ def register() -> None:
             library.impl("empty_strided", _empty_strided, key)
             library.impl("_copy_from", copies.copy_from, key)
             library.impl("_local_scalar_dense", _scalar, key)
+        for name in ("silu_backward", "mish_backward", "native_channel_shuffle"):
+            op = getattr(torch.ops.aten, name).default
+            library.impl(op, partial(_fallback, op), "PrivateUse1")  # else C++ decomposes them
         autocast.register(library, fallback)
         attention.register(library)
         rnn.register(library)

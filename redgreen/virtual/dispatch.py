@@ -69,10 +69,10 @@ def _choose(func: Any) -> Plan:
         return plan
     if "sparse" in func._schema.name or "nested" in func._schema.name:
         return _other_layout
-    implicit = torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), "CompositeImplicitAutograd"
-    )
-    if implicit and func.namespace == "aten":
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    # With a kernel of its own on the CPU it has one on CUDA as well (silu_backward).
+    implicit = has_kernel(func.name(), "CompositeImplicitAutograd")
+    if implicit and func.namespace == "aten" and not has_kernel(func.name(), "CPU"):
         return _composite
     if torch.Tag.inplace_view in func.tags:
         return _view_in_place
@@ -531,7 +531,8 @@ def _operator(func: Any) -> Plan:
 
     def _compute(gpu: GPU, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
         metas = result_metas(func, args, kwargs)
-        results = _allocate_all(gpu, metas, gpu.machine.sites.here())
+        site = gpu.machine.sites.here()
+        results = _allocate_all(gpu, metas, site)
         raw, named, draw = _prepare(gpu, args, kwargs)
         several = isinstance(results, list) and not lists
         flat = tensors(results if several else [results], [])
@@ -557,7 +558,7 @@ def _operator(func: Any) -> Plan:
                 if schema.returns:
                     _store(into, made if several else [made])
 
-        gpu.op(name, run, accesses)
+        gpu.op(name, run, accesses, site)
         return tuple(results) if several and len(schema.returns) > 1 else results
 
     return plan

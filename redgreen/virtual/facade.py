@@ -15,6 +15,7 @@ from . import autocast, factories, graphs, modules, storage
 from .autograd import Engine
 from .gpu import GPU, gpu
 from .machine import Work
+from .methods import check_index
 from .patches import Patches
 from .streams import CudaStream, Event, ExternalStream, Stream, StreamContext
 
@@ -69,7 +70,7 @@ class device:
     """``with torch.cuda.device(0):`` there is one device."""
 
     def __init__(self, device: Any) -> None:
-        factories.check_index(device)
+        check_index(device)
         self.idx, self.prev_idx = 0, -1
 
     def __enter__(self) -> None: ...
@@ -83,7 +84,7 @@ class device_of(device):
 
 
 def set_device(device: Any) -> None:
-    factories.check_index(device)
+    check_index(device)
 
 
 def get_device_properties(device: Any = None) -> Any:
@@ -218,6 +219,13 @@ _ACCELERATOR: dict[str, Any] = {
 }  # fmt: skip
 
 
+# Marks for a profiler, which there is none of.
+_NVTX = SimpleNamespace(
+    rangePushA=lambda message: 0, rangePop=lambda: 0, rangeStartA=lambda message: 0,
+    rangeEnd=lambda handle: None, markA=lambda message: None,
+    deviceRangeStart=lambda message, stream: object(), deviceRangeEnd=lambda handle, stream: None,
+)  # fmt: skip
+
 _original_device_module = torch.get_device_module
 
 
@@ -256,6 +264,8 @@ def installed(g: GPU) -> Iterator[GPU]:
                 patches.set(owner, name, _CUDA[name])
     for name, value in _ACCELERATOR.items():
         patches.set(torch.accelerator, name, _twin(value))
+    patches.set(torch.cuda, "default_generators", (factories.default_generator(g),))
+    patches.set(torch.cuda.nvtx, "_nvtx", _NVTX)
     patches.set(torch, "Stream", Stream)
     patches.set(torch, "Event", Event)
     patches.set(torch, "get_device_module", get_device_module)

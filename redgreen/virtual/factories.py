@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext, _device_constructors
 
 from . import array_functions
 from .copies import pin
-from .gpu import BACKEND, gpu
-from .methods import cuda, get_data, set_data, to
+from .gpu import BACKEND, GPU, gpu
+from .methods import check_index, cuda, get_data, set_data, to
 from .patches import Patches
 from .random import DEFAULT_SEED, Counter, counters
 from .tensor import DeviceTensor, VirtualTensor
@@ -37,19 +39,12 @@ def on_gpu(device: Any) -> bool:
     return type(device) is int
 
 
-def check_index(device: Any) -> None:
-    """There is one device."""
-    if isinstance(device, (str, torch.device)):
-        device = torch.device(device).index
-    if isinstance(device, int) and device > 0:
-        raise torch.AcceleratorError(
-            "CUDA error: invalid device ordinal\n"
-            "GPU device may be out of range, do you have enough GPUs?"
-        )
-
-
-def _default_device() -> torch.device:
-    return torch.get_default_device()
+def _default_device() -> torch.device | None:
+    """Of ``with torch.device(...)`` or set_default_device. (torch asks torch.tensor itself.)"""
+    for mode in reversed(_get_current_function_mode_stack()):
+        if isinstance(mode, DeviceContext):
+            return mode.device
+    return None
 
 
 def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,8 +155,16 @@ class VirtualGenerator(torch.Generator):
         return made
 
 
+def default_generator(g: GPU) -> torch.Generator:
+    """The device's own, as ``torch.cuda.default_generators`` has it."""
+    made = VirtualGenerator("cuda")
+    made.counter = counters[made._cdata] = g.random.default  # type: ignore[attr-defined]
+    return made
+
+
 def install(patches: Patches) -> None:
     """Patches torch's factories and Tensor's conversions."""
+    _device_constructors()  # a cache of torch's own functions, which are called from here on
     for name in _PINNING:
         patches.set(torch, name, _pinning(getattr(torch, name)))
     for name in ("tensor", "as_tensor", "asarray"):

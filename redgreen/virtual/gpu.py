@@ -165,12 +165,15 @@ class GPU:
                 work.after = queue[-1]
         self.machine.enqueue(work)
 
-    def op(self, name: str, run: object, accesses: tuple[object, ...]) -> Work:
+    def op(
+        self, name: str, run: object, accesses: tuple[object, ...], site: int | None = None
+    ) -> Work:
         """A kernel or copy on the current stream."""
         stream = self.current()
         machine = self.machine
         work = Work(
-            stream.agent, machine.host(), Kind.ACCESS, name, machine.sites.here(),
+            stream.agent, machine.host(), Kind.ACCESS, name,
+            machine.sites.here() if site is None else site,
             run, accesses,  # type: ignore[arg-type]
         )  # fmt: skip
         self.submit(stream, work)

@@ -24,11 +24,24 @@ def _device(self: DeviceTensor) -> torch.device:
     return CUDA
 
 
+def check_index(device: Any) -> None:
+    """There is one device."""
+    if isinstance(device, (str, torch.device)):
+        device = torch.device(device).index
+    if isinstance(device, int) and device > 0:
+        raise torch.AcceleratorError(
+            "CUDA error: invalid device ordinal\n"
+            "GPU device may be out of range, do you have enough GPUs?"
+        )
+
+
 def _to_backend(value: Any) -> Any:
     """``cuda`` as C++ knows it here."""
     if isinstance(value, torch.device) and value.type == "cuda":
+        check_index(value)
         return torch.device(BACKEND, 0)
     if isinstance(value, str) and value.split(":")[0] == "cuda":
+        check_index(value)
         return torch.device(BACKEND, 0)
     if isinstance(value, DeviceTensor):
         return value
@@ -39,6 +52,7 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """``Tensor.to`` with ``cuda`` meaning the virtual GPU."""
     first = args[0] if args else None
     if type(first) is int:
+        check_index(first)
         args = (torch.device(BACKEND, 0), *args[1:])
     elif isinstance(first, torch.Tensor):
         place = torch.device(BACKEND, 0) if isinstance(first, DeviceTensor) else first.device
@@ -47,6 +61,7 @@ def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     if "device" in kwargs:
         kwargs["device"] = _to_backend(kwargs["device"])
         if type(kwargs["device"]) is int:
+            check_index(kwargs["device"])
             kwargs["device"] = torch.device(BACKEND, 0)
     other = kwargs.pop("other", None)
     if other is not None:
@@ -58,6 +73,7 @@ def cuda(
     self: torch.Tensor, device: Any = None, non_blocking: bool = False,
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:  # fmt: skip
+    check_index(device)
     return _Base.to(
         self, torch.device(BACKEND, 0), non_blocking=non_blocking, memory_format=memory_format
     )

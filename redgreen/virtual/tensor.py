@@ -78,6 +78,10 @@ class VirtualTensor(torch.Tensor):
 class DeviceTensor(VirtualTensor):
     """A tensor of the virtual GPU."""
 
+    def __new__(cls, data: torch.Tensor, requires_grad: bool = True) -> Any:
+        """``type(parameter)(data, requires_grad=...)``: parameters here are of this class."""
+        return torch.nn.Parameter(data, requires_grad)
+
 
 class PinnedTensor(VirtualTensor):
     """A host tensor in pinned memory."""
