@@ -64,7 +64,6 @@ class Capture:
         for tape in self.tapes:
             if tape.counter is counter:
                 return tape
-        self.invalid = True
         raise RuntimeError(
             "Attempt to increase offset for a CUDA generator not in capture mode."
         )

@@ -514,6 +514,35 @@ def test_each_replay_draws_new_numbers(gpu: Device) -> None:
     assert outs[0].tolist() == first
 
 
+def test_a_registered_generator_draws_new_numbers(gpu: Device) -> None:
+    generator, outs = torch.Generator("cuda").manual_seed(3), list[Tensor]()
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        outs.append(torch.rand(N, device="cuda", generator=generator))
+    graph.replay()
+    first = outs[0].tolist()
+    graph.replay()
+    assert outs[0].tolist() != first
+    generator.manual_seed(3)
+    graph.replay()
+    assert outs[0].tolist() == first
+
+
+def test_a_generator_that_is_not_registered_is_refused(gpu: Device) -> None:
+    generator, graph = torch.Generator("cuda"), torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="captur"), torch.cuda.graph(graph):
+        torch.rand(N, device="cuda", generator=generator)
+
+
+def test_a_capture_takes_no_numbers_from_what_comes_after(gpu: Device) -> None:
+    torch.cuda.manual_seed(1)
+    want = torch.rand(N, device="cuda").tolist()
+    torch.cuda.manual_seed(1)
+    captured(lambda: torch.rand(N, device="cuda"))
+    assert torch.rand(N, device="cuda").tolist() == want
+
+
 def test_forward_and_backward_in_a_graph(gpu: Device) -> None:
     weight = on_device(3).requires_grad_()
     x = on_device(2)
