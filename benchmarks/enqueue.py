@@ -6,6 +6,7 @@ dispatch, allocation, recording and order alone.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def fake() -> float:
 
 def main() -> None:
     torch.set_num_threads(1)
+    gc.disable()  # as redgreen's runs do; for both
     virtual(), fake()
     pairs = [(virtual(), fake()) for _ in range(ROUNDS)]  # side by side, so that both see the load
     ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))

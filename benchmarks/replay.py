@@ -6,6 +6,7 @@ enqueue is timed apart: what is compared is the execution of the queue with the 
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -55,6 +56,7 @@ def on_virtual() -> tuple[float, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    gc.disable()  # as redgreen's runs do; for both
     step = decode("cpu")
     step(), on_virtual()
     rows = [(*on_virtual(), seconds(step)) for _ in range(ROUNDS)]

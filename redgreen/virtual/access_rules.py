@@ -261,6 +261,10 @@ def _is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
+def takes_indices(func: Any) -> bool:
+    return func._schema.name in _INDEXING
+
+
 def prepare_indices(func: Any, args: tuple[Any, ...], kwargs: Named) -> tuple[Any, ...]:
     """Indices as CUDA's kernels take them: on the device, and no masks.
 
@@ -268,7 +272,7 @@ def prepare_indices(func: Any, args: tuple[Any, ...], kwargs: Named) -> tuple[An
     elements goes through ``masked_fill_`` instead and waits for nothing (TensorAdvancedIndexing).
     Host indices go to the device by a blocking copy.
     """
-    if func._schema.name not in _INDEXING or isinstance(args[0], (str, list)):
+    if isinstance(args[0], (str, list)):
         return args
     indices = args[1]
     if not isinstance(args[0], DeviceTensor) and any(isinstance(i, DeviceTensor) for i in indices):

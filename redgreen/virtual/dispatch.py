@@ -449,6 +449,7 @@ def _operator(func: Any) -> Plan:
     # Losses with a reduction put the unreduced loss into their output first; FFTs restride it.
     scratch = any(a.name == "reduction" for a in schema.arguments) or "._fft_" in name
     lists = any("List" in str(r.type) for r in schema.returns)
+    indexing = access_rules.takes_indices(func)
     no_variant = bool(written or outs or random or scratch or lists)
     variant = None if no_variant else _out_variant(func)
 
@@ -462,13 +463,12 @@ def _operator(func: Any) -> Plan:
                 return host_operator(gpu, func, args, kwargs, found)
         elif (device := kwargs.get("device")) is not None and device.type == "cpu":
             return func(*_to_sample(args), **kwargs)  # new_zeros(device="cpu")
-        args = access_rules.prepare_indices(func, args, kwargs)
-        found = tensors(args, [])
-        if kwargs:
-            tensors(kwargs.values(), found)
-        if gpu.break_rule != 12:
-            check_devices(name, found)
+        if indexing:
+            args = access_rules.prepare_indices(func, args, kwargs)
+            found = tensors(kwargs.values(), tensors(args, []))
         if any(not isinstance(t, DeviceTensor) for t in found):
+            if gpu.break_rule != 12:
+                check_devices(name, found)
             args, kwargs = _take_scalars(gpu, name, args), _take_scalars(gpu, name, kwargs)
             found = tensors(kwargs.values(), tensors(args, []))
         if dynamic and access_rules.shape_from_data(func, args, kwargs):

@@ -26,6 +26,7 @@ import torch
 
 from .machine import Machine, Work
 
+_frombuffer = torch._C._VariableFunctions.frombuffer
 ALIGNMENT = 512  # bytes; kMinBlockSize of CUDACachingAllocator
 SMALL = 1 << 20  # requests up to here come from the small pool
 _PATTERN = 0x3C6EF35F  # as float32 a small odd number, as an index far out of range
@@ -68,7 +69,7 @@ class Block:
         """The block's bytes as a flat CPU tensor with a storage of its own (offset 0)."""
         if nbytes == 0:
             return torch.empty(0, dtype=dtype)
-        return torch.frombuffer(
+        return _frombuffer(  # torch's own: the one in its place keeps track of arrays
             self.memory.buffer, dtype=dtype, count=nbytes // dtype.itemsize, offset=self.start
         )
 
