@@ -7,18 +7,43 @@ tensor that the program returned without a sync must be read as early as the pro
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
+import io
 import re
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Set, ValuesView
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
+from types import (
+    BuiltinFunctionType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import torch
 
 from .run import Leaf
 
+# Whose repr is all of them. Any other repr may cut or round: a tensor's does both.
+_VALUES = (
+    bool | int | float | complex | str | bytes | None | enum.Enum | range | np.generic
+    | Fraction | Decimal | datetime.date | datetime.time | datetime.timedelta | UUID | PurePath
+    | torch.dtype | torch.device | torch.layout | torch.memory_format
+)  # fmt: skip
+# Nothing to look into: bytes that are read whole, and code.
+_WHOLE: tuple[type, ...] = (
+    np.ndarray, bytearray, memoryview, type, ModuleType, FunctionType, BuiltinFunctionType,
+    MethodType, GeneratorType, CoroutineType, io.IOBase,
+)  # fmt: skip
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _DEPTH = 200  # containers inside containers; Python's own recursion limit would be a worse message
 
@@ -81,15 +106,34 @@ def _children(value: object, path: str) -> list[tuple[str, Any]] | None:
         return [(f".{name}", child) for name, child in zip(value._fields, value, strict=True)]
     if isinstance(value, list | tuple | deque):
         return [(f"[{i}]", child) for i, child in enumerate(value)]
-    if isinstance(value, Set):
+    if isinstance(value, Set) and not isinstance(value, KeysView | ItemsView):
         return [(f"{{{text}}}", None) for text in sorted(_stable(item, path) for item in value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{f.name}", getattr(value, f.name)) for f in dataclasses.fields(value)]
     if isinstance(value, torch.nn.Module):
-        return [(f".{name}", child) for name, child in value.state_dict().items()]
+        state = {**value.state_dict(), **dict(value.named_buffers())}  # also those not persistent
+        return [(f".{name}", child) for name, child in state.items()]
     if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return [(f"[{i}]", child) for i, child in enumerate(value.ravel().tolist())]
-    return None
+    if isinstance(value, KeysView | ValuesView | ItemsView):
+        return [(f"[{i}]", child) for i, child in enumerate(value)]
+    return _attributes(value)
+
+
+def _attributes(value: object) -> list[tuple[str, Any]] | None:
+    """What an object of the program's own holds; its repr may cut and round that."""
+    if isinstance(value, (_VALUES, _WHOLE)):
+        return None
+    found: list[tuple[str, Any]] = []
+    if isinstance(value, BaseException):
+        found.append((".args", value.args))
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        names = (slots,) if isinstance(slots, str) else tuple(slots)
+        found += [(f".{n}", getattr(value, n)) for n in names
+                  if not n.startswith("__") and hasattr(value, n)]  # fmt: skip
+    found += [(f".{name}", child) for name, child in getattr(value, "__dict__", {}).items()]
+    return found or None
 
 
 def _scalar(value: object, path: str) -> Leaf:
@@ -113,11 +157,14 @@ def _scalar(value: object, path: str) -> Leaf:
 
 
 def _stable(value: object, path: str) -> str:
-    """The repr of ``value`` if it is the same in every process."""
-    text = repr(value)
-    if _ADDRESS.search(text):
-        raise Unreadable(path, f"an instance of {type(value).__name__} ({text[:60]})")
-    return text
+    """The repr of a value that has all of it in there, the same in every process."""
+    pure = isinstance(value, _VALUES) or (
+        isinstance(value, tuple | frozenset) and all(_stable(item, path) for item in value)
+    )
+    text = repr(value)[:60]
+    if not pure or _ADDRESS.search(text):
+        raise Unreadable(path, f"an instance of {type(value).__name__} ({text})")
+    return repr(sorted(value, key=repr) if isinstance(value, frozenset) else value)
 
 
 def _tensor(tensor: torch.Tensor, path: str) -> list[Leaf]:

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import enum
 import struct
+import types
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,51 @@ json = st.recursive(
 def test_outcomes_are_equal_exactly_if_their_digests_are(left: object, right: object) -> None:
     a, b = Outcome("returned", flatten(left)), Outcome("returned", flatten(right))
     assert (a == b) == (a.digest() == b.digest()) == (repr(left) == repr(right) or a == b)
+
+
+class _Result:
+    """Its repr says less than it holds, as a tensor's does."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        return "result"
+
+
+class _Slotted:
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+
+def _buffer(tensor: torch.Tensor) -> torch.nn.Module:
+    module = torch.nn.Module()
+    module.register_buffer("scratch", tensor, persistent=False)
+    return module
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        lambda t: types.SimpleNamespace(t=t),
+        lambda t: {"a": t}.values(), lambda t: {"a": t}.items(),
+        _Result, _Slotted, _buffer, lambda t: ValueError(t),
+        lambda t: torch.distributions.Normal(t, torch.ones_like(t), validate_args=False),
+    ],
+)  # fmt: skip
+def test_what_a_repr_would_cut_or_round_is_compared_as_bytes(holder: Any) -> None:
+    plain, other = torch.full((4096,), 1.5), torch.full((4096,), 1.5)
+    other[2000] += 2e-6
+    assert repr(plain) == repr(other)
+    assert flatten(holder(plain)) != flatten(holder(other))
+    assert flatten(holder(plain)) == flatten(holder(plain.clone()))
+
+
+@pytest.mark.parametrize(
+    "value", [{torch.ones(2)}, {torch.ones(2): 1}, slice(torch.ones(1)), print]
+)
+def test_what_has_no_bytes_in_a_stable_order_is_refused(value: object) -> None:
+    with pytest.raises(Unreadable):
+        flatten(value)
