@@ -19,6 +19,9 @@ import torch
 T = TypeVar("T")
 
 
+_inside = False  # this process is a child already, and its parent has a limit
+
+
 @functools.cache
 def preload() -> None:
     """One forward operator here, so that children do not each pay for torch's lazy start.
@@ -73,7 +76,10 @@ def in_child(call: Callable[[], T], limit: float = 120.0) -> T:
 
 
 def _child(call: Callable[[], object], writer: Connection, limit: float) -> NoReturn:
-    faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
+    global _inside
+    if not _inside:  # a fork inherits the timer's lock without its thread: a second one would wait
+        faulthandler.dump_traceback_later(limit, exit=True, file=sys.__stderr__)
+    _inside = True
     answer: tuple[str, object]
     try:
         answer = ("returned", call())

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from .dispatch import _COMPOSITE, aten, special, unwrap
+from .dispatch import _COMPOSITE, aten, special
 from .gpu import GPU
+from .unwrapping import unwrap
 
 _sdpa = aten.scaled_dot_product_attention.default
 _FLASH = 1  # sdp::SDPBackend::flash_attention

@@ -17,23 +17,13 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
-from .dispatch import (
-    adopt,
-    allocate,
-    aten,
-    check_overlap,
-    dispatch,
-    host_operator,
-    host_value,
-    internals,
-    resize,
-    special,
-    unwrap,
-)  # fmt: skip
+from .dispatch import adopt, allocate, aten, dispatch, host_operator, host_value, resize, special
 from .escapes import watch
 from .gpu import BACKEND, GPU
-from .machine import Work
+from .metadata import check_overlap
 from .tensor import DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
+from .unwrapping import internals, unwrap
+from .work import Work
 
 CPU = torch.device("cpu")
 STAGED = 64 << 10  # bytes; smaller pageable sources are taken at once (cudaMemcpyAsync)

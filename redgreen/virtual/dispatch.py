@@ -17,13 +17,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
-from torch._prims_common import suggest_memory_format
 
 from ..trace import Access
 from . import access_rules
-from .gpu import BACKEND, GPU, gpu
-from .machine import Work
+from .gpu import GPU, gpu
+from .metadata import (
+    cannot_run,
+    check_arguments,
+    check_overlap,
+    on_samples,
+    result_metas,
+    to_meta,
+    to_sample,
+)
 from .random import Draw
 from .tensor import (
     CUDA,
@@ -34,10 +40,11 @@ from .tensor import (
     device_tensor,
     pinned_tensor,
 )
+from .unwrapping import internals, tensors, unwrap
+from .work import Work
 
 aten = torch.ops.aten
 Plan = Callable[[GPU, Any, tuple[Any, ...], dict[str, Any]], Any]
-CPU = torch.device("cpu")
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _special: dict[Any, Plan] = {}
 _plans: dict[Any, Plan] = {}
@@ -133,214 +140,6 @@ def _view(gpu: GPU, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if like is None:  # a view of a plain tensor with a virtual index or the like
         return func(*unwrap(args), **unwrap(kwargs))
     return rewrap(func(*unwrap(args), **kwargs), like)
-
-
-# -- unwrapping ------------------------------------------------------------------------------------
-
-
-def unwrap(value: Any) -> Any:
-    """The real CPU tensors behind virtual ones, in nested lists, tuples and dicts."""
-    if isinstance(value, VirtualTensor):
-        return value.raw
-    if isinstance(value, tuple):
-        return tuple([unwrap(v) for v in value])
-    if isinstance(value, list):
-        return [unwrap(v) for v in value]
-    if isinstance(value, dict):
-        return {k: unwrap(v) for k, v in value.items()}
-    if isinstance(value, torch.device) and value.type in (BACKEND, "cuda"):
-        return CPU
-    return value
-
-
-def tensors(values: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
-    """All tensors among arguments, in order."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            tensors(value, found)
-    return found
-
-
-class internals:
-    """Runs redgreen's own tensor code: no autograd, no modes of the program, no autocast.
-
-    Everything real is done in inference mode: a real tensor that was made while the program was in
-    inference mode may then still be written after it left it.
-    """
-
-    __slots__ = ("_dispatch", "_inference")
-
-    def __enter__(self) -> None:
-        self._dispatch = torch._C._DisableTorchDispatch()
-        self._inference = torch._C._InferenceMode(True)
-        self._inference.__enter__()
-
-    def __exit__(self, *_: object) -> None:
-        self._inference.__exit__(None, None, None)
-        del self._dispatch
-
-
-# -- metadata --------------------------------------------------------------------------------------
-
-_metas: dict[Any, Any] = {}
-
-
-def _signature(values: Any) -> tuple[Any, ...]:
-    parts: list[Any] = []
-    for value in values:
-        kind = type(value)
-        if kind is DeviceTensor:
-            parts.append(value.meta)
-        elif isinstance(value, torch.Tensor):
-            parts.append((tuple(value.shape), value.stride(), value.dtype, 0))
-        elif kind is list or kind is tuple:
-            parts.append(_signature(value))
-        else:
-            parts.append((kind, value))  # 1, 1.0 and True are equal but promote differently
-    return tuple(parts)
-
-
-def _to_meta(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        meta = aten.empty_strided.default(
-            list(value.shape), list(value.stride()), dtype=value.dtype, device="meta"
-        )
-        return meta
-    if isinstance(value, (list, tuple)):
-        return type(value)([_to_meta(v) for v in value])
-    if isinstance(value, torch.device):
-        return torch.device("meta")
-    if isinstance(value, torch.Generator):
-        return None
-    return value
-
-
-def _to_sample(value: Any) -> Any:
-    """Stand-in CPU tensors for operators without a meta kernel: zeros of the same layout."""
-    if isinstance(value, torch.Tensor):
-        sample = aten.empty_strided.default(
-            list(value.shape), list(value.stride()), dtype=value.dtype
-        )
-        return aten.zero_.default(sample)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_to_sample(v) for v in value])
-    return unwrap(value)
-
-
-def _describe(result: Any) -> Any:
-    if isinstance(result, torch.Tensor):
-        return (tuple(result.shape), result.stride(), result.dtype)
-    if isinstance(result, (list, tuple)):
-        return [_describe(r) for r in result]
-    return None if result is None else (result,)
-
-
-def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """(shape, strides, dtype) of every output, without running the kernel."""
-    key: Any = (func, _signature(args), _signature(kwargs.values()) if kwargs else ())
-    try:
-        return _metas[key]
-    except KeyError:
-        pass
-    except TypeError:  # an argument that cannot be hashed
-        key = None
-    with internals():
-        metas = _describe(_learn(func, args, kwargs))
-        if func in _CONVOLUTIONS:
-            metas = _channels_last(func, args, metas)
-    if key is not None:
-        _metas[key] = metas
-    return metas
-
-
-_CONVOLUTIONS = {aten.convolution.default, aten.convolution_backward.default}
-
-
-def _channels_last(func: Any, args: tuple[Any, ...], metas: Any) -> Any:
-    """CUDA's layout, which the meta kernel does not know (cudnn_conv_suggest_memory_format)."""
-    operands = args[:2] if func is aten.convolution.default else args[1:3]
-    formats = [suggest_memory_format(_to_meta(t)) for t in operands]
-    chosen = next((f for f in formats if f is not torch.contiguous_format), None)
-    if chosen is None:
-        return metas
-    several = isinstance(metas, list)
-    found = [
-        (m[0], torch.empty(m[0], device="meta", memory_format=chosen).stride(), m[2])
-        if m is not None and len(m[0]) == operands[0].dim() else m
-        for m in (metas if several else [metas])
-    ]  # fmt: skip
-    return found if several else found[0]
-
-
-def _learn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the operator returns, by its meta kernel.
-
-    Where there is none, or it complains, the CPU's kernel is asked with zeros: it has the shape, or
-    the words that CUDA's kernel has as well.
-    """
-    refuse_foreign(func)
-    try:
-        return func(*_to_meta(args), **{k: _to_meta(v) for k, v in kwargs.items()})
-    except Exception:
-        return _on_samples(func, args, kwargs)
-
-
-def _on_samples(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    state = torch.default_generator.get_state()
-    try:
-        return func(*_to_sample(args), **{k: _to_sample(v) for k, v in kwargs.items()})
-    except NotImplementedError as error:
-        raise cannot_run(func, str(error)) from None
-    finally:
-        torch.default_generator.set_state(state)
-
-
-def cannot_run(func: Any, why: str) -> NotImplementedError:
-    """The error for an operator that the virtual GPU cannot run; no verdict is proved past it."""
-    text = f"{func} cannot run on the virtual GPU: {why.splitlines()[0]}"
-    gpu().refuse(text)
-    return NotImplementedError(
-        f"{text}\nGive it a kernel for the CPU and one without data: "
-        "torch.library.register_kernel, torch.library.register_fake."
-    )
-
-
-def refuse_foreign(func: Any) -> None:
-    """A custom operator of which its author says that it is for other devices only."""
-    if func.namespace in ("aten", "prims"):
-        return
-    definition = OPDEFS.get(func._schema.name)
-    devices = None if definition is None else definition._backend_fns
-    if devices and not {None, "cuda"} & devices.keys():
-        raise cannot_run(func, f"it has kernels for {sorted(map(str, devices))} and none for cuda")
-
-
-def check_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises at the call what shapes, dtypes and overlaps raise there; the kernel runs later."""
-    key: Any = (func, _signature(args), _signature(kwargs.values()) if kwargs else ())
-    try:
-        if key in _metas:
-            return
-    except TypeError:  # an argument that cannot be hashed
-        key = None
-    with internals():
-        _learn(func, args, kwargs)
-    if key is not None:
-        _metas[key] = None
-
-
-def check_overlap(target: torch.Tensor) -> None:
-    """An expanded tensor cannot be written (at::assert_no_internal_overlap)."""
-    if 0 in target.stride() and any(
-        stride == 0 and size > 1
-        for stride, size in zip(target.stride(), target.shape, strict=True)
-    ):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
 
 
 # -- device operators ------------------------------------------------------------------------------
@@ -462,7 +261,7 @@ def _operator(func: Any) -> Plan:
             if device is None or device.type == "cpu":
                 return host_operator(gpu, func, args, kwargs, found)
         elif (device := kwargs.get("device")) is not None and device.type == "cpu":
-            return func(*_to_sample(args), **kwargs)  # new_zeros(device="cpu")
+            return func(*to_sample(args), **kwargs)  # new_zeros(device="cpu")
         if indexing:
             args = access_rules.prepare_indices(func, args, kwargs)
             found = tensors(kwargs.values(), tensors(args, []))
@@ -583,17 +382,17 @@ def _fit_outputs(
     """``out=`` tensors take the shape of the result (factories come through here with size 0)."""
     given = [kwargs[n] for n in outs if kwargs.get(n) is not None]
     with internals():
-        metas = [_to_meta(t) for t in given]
+        metas = [to_meta(t) for t in given]
         try:
             func(
-                *_to_meta(args),
-                **{k: _to_meta(v) for k, v in kwargs.items() if k not in outs},
+                *to_meta(args),
+                **{k: to_meta(v) for k, v in kwargs.items() if k not in outs},
                 **dict(zip([n for n in outs if kwargs.get(n) is not None], metas, strict=True)),
             )
         except Exception:
-            metas = [_to_sample(t) for t in given]
+            metas = [to_sample(t) for t in given]
             rest = {k: v for k, v in kwargs.items() if k not in outs}
-            _on_samples(func, args, {**rest, **dict(zip(outs, metas, strict=False))})
+            on_samples(func, args, {**rest, **dict(zip(outs, metas, strict=False))})
     for tensor, meta in zip(given, metas, strict=True):
         if tuple(tensor.shape) != tuple(meta.shape):
             resize(tensor, tuple(meta.shape), meta.stride())

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import torch
 
 from ..trace import Extent
-from .dispatch import internals
 from .gpu import GPU, gpu, if_installed
 from .memory import Block
 from .tensor import PinnedTensor, VirtualTensor
+from .unwrapping import internals
 
 
 def escape(block: Block, how: str) -> None:

@@ -14,10 +14,10 @@ from torch.autograd import Variable
 from . import autocast, factories, graphs, modules, storage
 from .autograd import Engine
 from .gpu import GPU, gpu
-from .machine import Work
 from .methods import check_index
 from .patches import Patches
 from .streams import CudaStream, Event, ExternalStream, Stream, StreamContext
+from .work import Work
 
 TOTAL_MEMORY = 80 << 30  # bytes that the device says it has
 _NAME = "redgreen virtual GPU"

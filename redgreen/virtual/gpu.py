@@ -12,10 +12,11 @@ import torch
 from ..faults import Fault
 from ..schedule import SERIAL, Schedule
 from ..trace import Access, Extent, Kind, Trace
-from .machine import Machine, Work
+from .machine import Machine
 from .memory import Heap, MemorySystem
 from .random import Random
 from .stream_log import StreamLog
+from .work import Work
 
 if TYPE_CHECKING:
     from .autograd import Backward

@@ -19,10 +19,10 @@ import torch
 
 from ..trace import Kind
 from .gpu import GPU, StreamState, capture_error, gpu
-from .machine import Work
 from .memory import Heap
 from .random import Counter, Tape
 from .streams import CudaStream, Stream, StreamContext
+from .work import Work
 
 _pool_ids = itertools.count(1)
 _graph_ids = itertools.count(1)

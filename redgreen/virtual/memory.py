@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .machine import Machine, Work
+from .machine import Machine
+from .work import Work
 
 _frombuffer = torch._C._VariableFunctions.frombuffer
 ALIGNMENT = 512  # bytes; kMinBlockSize of CUDACachingAllocator

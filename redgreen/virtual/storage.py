@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from ..trace import Access
-from .dispatch import adopt, internals
+from .dispatch import adopt
 from .gpu import gpu
-from .machine import Work
 from .memory import Block
 from .tensor import CUDA, DeviceTensor, device_tensor
+from .unwrapping import internals
+from .work import Work
 
 
 class DeviceStorage(torch.UntypedStorage):

@@ -15,7 +15,7 @@ import torch
 
 from ..trace import Kind
 from .gpu import GPU, EventState, StreamState, capture_error, gpu
-from .machine import Work
+from .work import Work
 
 _fresh_keys = itertools.count(1)
 

@@ -18,6 +18,17 @@ from engine.request import Request
 
 OFF = Flags()
 ON = Flags(executor=True)
+ONE_SLOT = Flags(executor=True, executor_no_dbuf=True)
+# Every way to run asynchronously; all give the same tokens.
+WAYS: dict[str, dict[str, Any]] = {
+    "off": {"flags": OFF},
+    "off, depth 1": {"flags": Flags(sched=False)},
+    "off, host mirror": {"flags": Flags(device_mirror=False)},
+    "on": {"flags": ON},
+    "on, depth 1": {"flags": Flags(sched=False, executor=True)},
+    "on, depth 3": {"flags": ON, "depth": 3},
+    "on, one slot": {"flags": ONE_SLOT},
+}
 
 
 def prompts(count: int, *, vocab: int = 64, longest: int = 40, seed: int = 0) -> list[list[int]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from engine import Faults, Flags
+from engine import Faults
 from engine import runner as runner_module
 from engine.decode_graph import DecodeGraphs, GraphSlot
 from engine.inputs import StepInputs
@@ -22,7 +22,7 @@ from engine.mirror import DeviceMirror
 from engine.models import Qwen35
 from engine.runner import ModelRunner
 from tests.engine import subjects
-from tests.engine.harness import ON
+from tests.engine.harness import ON, ONE_SLOT
 
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -114,7 +114,6 @@ def _ids_through_one_pinned_buffer(self: ModelRunner, inputs: StepInputs) -> tor
     return self._model.embed(ids)
 
 
-ONE_SLOT = Flags(executor=True, executor_no_dbuf=True)
 MIXED = {"lengths": (5, 3), "prompt": 9, "max_num_batched_tokens": 4}
 JOINING = {"lengths": (7, 14, 4), "prompt": 1}  # the third joins while replays are in flight
 

@@ -16,7 +16,7 @@ from engine import AsyncLLM, Flags
 from engine.checkpoints.corpus import PROMPTS
 from tests.engine import subjects
 from tests.engine.corpus import CHECKPOINTS, prompt_ids, texts
-from tests.engine.harness import ON, config, params, prompts, run
+from tests.engine.harness import ON, ONE_SLOT, config, params, prompts, run
 
 GOLDEN = {  # after "The capital of France is Paris, and the"
     "dense": " capital of Greece is Athens. What colour is",
@@ -91,7 +91,6 @@ def answer(kind: str, flags: Flags) -> Any:
 
 
 POISON = Flags(executor=True, executor_poison=True)
-ONE_SLOT = Flags(executor=True, executor_no_dbuf=True)
 
 
 @pytest.mark.slow

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine import Flags
-from tests.engine.harness import OFF, ON, Result, config, params, prompts, run
+from tests.engine.harness import WAYS, Result, config, params, prompts, run
 
 pytestmark = pytest.mark.usefixtures("virtual_gpu")
 
 PROMPTS = prompts(5, longest=9, seed=2)
 TOKENS = [params(tokens) for tokens in (5, 12, 9, 12, 7)]  # ends apart: rows move, buckets shrink
 KINDS = ["dense", pytest.param("moe", marks=pytest.mark.slow)]
-WAYS: dict[str, dict[str, Any]] = {
-    "off": {"flags": OFF},
-    "off, depth 1": {"flags": Flags(sched=False)},
-    "off, host mirror": {"flags": Flags(device_mirror=False)},
-    "on": {"flags": ON},
-    "on, depth 1": {"flags": Flags(sched=False, executor=True)},
-    "on, depth 3": {"flags": ON, "depth": 3},
-    "on, one slot": {"flags": Flags(executor=True, executor_no_dbuf=True)},
-}
 # Finished requests are noticed one step later for each step in flight, so steps are composed alike
 # only at the same depth.
 ALIKE = {"depth 1": ["off, depth 1", "on, depth 1"],

@@ -18,22 +18,12 @@ import torch
 from engine import AsyncLLM, Flags
 from engine.decode_graph import DecodeGraphs, GraphSlot
 from engine.pools import GraphPool, PersistentDecodeInputPool
-from tests.engine.harness import OFF, ON, Result, config, params, prompts, run
+from tests.engine.harness import OFF, ON, WAYS, Result, config, params, prompts, run
 from tests.engine.tiny import write_checkpoint
 
 pytestmark = pytest.mark.cuda
 
 PROMPTS = prompts(6, longest=20)
-ONE_SLOT = Flags(executor=True, executor_no_dbuf=True)
-WAYS: dict[str, dict[str, Any]] = {
-    "off": {"flags": OFF},
-    "off, depth 1": {"flags": Flags(sched=False)},
-    "off, host mirror": {"flags": Flags(device_mirror=False)},
-    "on": {"flags": ON},
-    "on, depth 1": {"flags": Flags(sched=False, executor=True)},
-    "on, depth 3": {"flags": ON, "depth": 3},
-    "on, one slot": {"flags": ONE_SLOT},
-}
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from redgreen.trace import Access, Extent
 from redgreen.virtual import VirtualGPU
-from redgreen.virtual.machine import Work
+from redgreen.virtual.work import Work
 
 Bytes = npt.NDArray[np.uint8]
 
