@@ -53,6 +53,7 @@ class Search:
     complete: bool = False
     gap: str = ""  # why the search is not complete
     outcomes: dict[Outcome, Run] = field(default_factory=dict)  # the first run that had it
+    torn: dict[Outcome, Run] = field(default_factory=dict)  # of runs with a step in two parts
     hits: int = 0
     variants: dict[Choices, Run] = field(default_factory=dict)  # one run for each list of answers
     too_many_variants: bool = False
@@ -66,13 +67,20 @@ class Search:
                 f"the host spins on bytes at {site}: it goes on when the device has written them, "
                 "and no legal schedule keeps the device back for ever"
             )
+        self.hits = max(self.hits, *(run.hits.get(f, 0) for f in self.faults), 0)
+        if run.schedule.torn:
+            self.torn.setdefault(run.outcome, run)
+            return
         self.outcomes.setdefault(run.outcome, run)
         answers = settled(run.trace)
         if answers in self.variants or len(self.variants) < MAX_VARIANTS:
             self.variants.setdefault(answers, run)
         else:
             self.too_many_variants = True
-        self.hits = max(self.hits, *(run.hits.get(f, 0) for f in self.faults), 0)
+
+    def all_outcomes(self) -> dict[Outcome, Run]:
+        """Of whole steps and of torn ones."""
+        return {**self.torn, **self.outcomes}
 
     def run(self, schedule: Schedule) -> Run | None:
         """Run once more; None if the budget is spent."""

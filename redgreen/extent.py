@@ -40,6 +40,15 @@ def overlap(a: Extent, b: Extent) -> bool:
     return bool(np.any(starts_b[nearest[inside]] < starts_a[inside] + length_a))
 
 
+def positions(extent: Extent) -> npt.NDArray[np.int64]:
+    """The bytes of an extent, one by one; all up to ``stop`` where there are too many runs."""
+    found = _expanded(extent)
+    if found is None:
+        return np.arange(extent.start, extent.stop)
+    starts, length = found
+    return np.add.outer(starts, np.arange(length)).reshape(-1)
+
+
 def _expanded(extent: Extent) -> tuple[npt.NDArray[np.int64], int] | None:
     """Sorted starts of the runs and their length, or None where there are too many."""
     if contiguous(extent):

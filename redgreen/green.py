@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from . import verdict
 from .describe import memory_name
@@ -12,6 +13,7 @@ from .faults import Fault
 from .judge import Base
 from .races import Conflict
 from .schedule import Schedule
+from .tears import tears
 from .trace import Kind, Trace
 from .verdict import Diagnostic, Evidence, Green, Race, Spot
 
@@ -41,11 +43,21 @@ def judge_program(base: Base, make_token: MakeToken) -> Judged:
     races = _races(base, make_token)
     search.exhaust(serial)
     base.analyse()
-    judged = Judged(Green("inconclusive", len(search.outcomes), search.spent + RECORDED,
+    judged = Judged(Green("inconclusive", len(search.all_outcomes()), search.spent + RECORDED,
                           evidence(base).conflicts, None, races))
     _contradiction(base, judged)
     judged.green = replace(judged.green, verdict=_verdict(base, judged))
+    if not any(race.witness for race in races):
+        judged.diagnostics += _witness(base, make_token)
     return judged
+
+
+def _witness(base: Base, make_token: MakeToken) -> Iterator[Diagnostic]:
+    """Refuted, and not by one race: the token of a run with another output than the serial one."""
+    for outcome, run in base.search.all_outcomes().items():
+        if outcome != base.serial.outcome:
+            yield Diagnostic("witness", "", 0, make_token(run.schedule, frozenset()))
+            return
 
 
 def evidence(base: Base, hits: int | None = None) -> Evidence:
@@ -65,7 +77,8 @@ def _races(base: Base, make_token: MakeToken) -> tuple[Race, ...]:
             report = _race(variant.trace, conflict)
             if reports.setdefault(report, report).changes_output:
                 continue
-            for schedule in holds(variant.trace, [conflict]):
+            ways = holds(variant.trace, [conflict]), tears(variant.trace, [conflict])
+            for schedule in chain(*ways):
                 run = base.search.run(schedule)
                 if run is not None and run.outcome != base.serial.outcome:
                     token = make_token(run.schedule, frozenset())
@@ -101,7 +114,7 @@ def _contradiction(base: Base, judged: Judged) -> None:
 
 def _verdict(base: Base, judged: Judged) -> verdict.GreenVerdict:
     search = base.search
-    if len(search.outcomes) > 1:
+    if base.several:
         if not base.racy and not judged.diagnostics:
             schedules = " / ".join(str(run.schedule) for run in search.outcomes.values())
             judged.diagnostics.append(Diagnostic(

@@ -13,6 +13,7 @@ from .order import questions
 from .races import Analysis, Conflict, all_races, analyse
 from .run import Outcome, Run, Runner
 from .schedule import LAZY, SERIAL, Schedule
+from .tears import tears
 from .trace import EdgeSite, Trace
 
 
@@ -31,6 +32,11 @@ class Base:
     def racy(self) -> bool:
         return any(found.races for found in self.analyses.values())
 
+    @property
+    def several(self) -> bool:
+        """Is the program refuted as written?"""
+        return len(self.search.all_outcomes()) > 1
+
     def variants(self) -> list[tuple[Choices, Run]]:
         return list(self.search.variants.items())
 
@@ -41,7 +47,7 @@ class Base:
                 self.analyses[key] = all_races(run.trace)
 
     def is_new(self, outcome: Outcome) -> bool:
-        return outcome not in self.search.outcomes
+        return outcome not in self.search.outcomes and outcome not in self.search.torn
 
 
 @dataclass(slots=True)
@@ -125,16 +131,20 @@ def _decide(base: Base, search: Search, verdict: Judgement) -> None:
     run = start if base.is_new(start.outcome) else search.any(schedules, base.is_new)
     if run is None:
         run = search.exhaust(start, base.is_new)
+    if run is None and search.complete:
+        run = search.any(_torn(verdict.lost), base.is_new)
     if run is not None:
         verdict.changed, verdict.witness = True, run.schedule
         return
-    if not search.complete:
+    if search.gap:
         verdict.reason = search.gap
         return
     vanished = set(base.search.outcomes) - set(search.outcomes)
     verdict.changed = bool(vanished)
     if vanished:
         verdict.reason = f"{len(vanished)} of the base outcomes can no longer occur"
+    elif base.several:
+        verdict.reason = "order is lost, but no outcome is new"
     else:
         verdict.reason = "order is lost, but every schedule gives the same bytes"
 
@@ -149,6 +159,11 @@ def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
     if run is not None and base.is_new(run.outcome) and base.search.complete:
         verdict.changed, verdict.witness = True, run.schedule
         verdict.reason = "the recorded order does not explain the difference"
+
+
+def _torn(lost: list[Lost]) -> Iterable[Schedule]:
+    for part in lost:
+        yield from tears(part.trace, spread(part.trace, part.conflicts))
 
 
 def _directed(lost: list[Lost]) -> Iterable[Schedule]:

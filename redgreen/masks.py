@@ -1,9 +1,16 @@
-"""Edges that cover each other: step 6, and what covers an edge that looks dead."""
+"""Edges that only matter together: step 6, and what covers an edge that looks dead.
+
+Two edges can cover each other: both order the same conflict, and either is enough. Or each loses a
+conflict of its own that no byte shows, and the output changes only when both are lost (the larger
+of two flags, each set on a stream of its own). The first kind is read off the trace, the second is
+found by taking out everything that looks dead at once: whatever remains is dead together as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from .describe import place
 from .edges import covers, cuts, edges_of
@@ -12,8 +19,10 @@ from .judge import Base, Judgement, indices, judge, lost_orders
 from .races import Conflict
 from .trace import EdgeSite, Trace
 
-MAX_SETS = 64  # candidate sets that are tried
+MAX_SETS = 64  # candidate sets that are tried, of either kind
 MAX_COVERS = 40  # conflicts that are looked at for what covers an edge
+
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
@@ -22,15 +31,21 @@ class Masks:
 
     sets: dict[frozenset[EdgeSite], Judgement] = field(default_factory=dict)
     open: dict[EdgeSite, str] = field(default_factory=dict)  # a bound was hit: why
+    doubt: str = ""  # why what is dead alone was not shown to be dead together
 
     def of(self, edge: EdgeSite) -> list[frozenset[EdgeSite]]:
         return [mask for mask in self.sets if edge in mask]
 
 
-def find_masks(
-    base: Base, dead: list[EdgeSite], progress: Callable[[str, int, int], None]
-) -> Masks:
-    """Sets of edges, each dead alone, that cut a conflict together; confirmed by runs."""
+def find_masks(base: Base, dead: list[EdgeSite], progress: Progress) -> Masks:
+    """Sets of edges, each dead alone, that change something together; confirmed by runs."""
+    masks = _covering(base, dead, progress)
+    _joint(base, dead, masks, progress)
+    return masks
+
+
+def _covering(base: Base, dead: list[EdgeSite], progress: Progress) -> Masks:
+    """Sets that cut a conflict together."""
     masks = Masks()
     candidates = _candidates(base, dead)
     for rank, edges in enumerate(candidates):
@@ -46,6 +61,79 @@ def find_masks(
         elif found.changed is None:
             masks.open |= dict.fromkeys(edges, found.reason)
     return masks
+
+
+def _joint(base: Base, dead: list[EdgeSite], masks: Masks, progress: Progress) -> None:
+    """Sets that change something though no conflict of theirs shows alone, or larger ones."""
+    every = [edge for edge in dead if edge not in masks.open]
+    tries = _Tries(base, progress)
+    if len(every) < 2 or not tries.changed(every):
+        masks.doubt = tries.doubt
+        return
+    for pair in map(list, combinations([e for e in every if lost_orders(base, frozenset((e,)))], 2)):
+        if frozenset(pair) not in masks.sets and tries.changed(pair):
+            masks.sets[frozenset(pair)] = tries.known[frozenset(pair)]
+    for edge in every:
+        if not masks.of(edge):
+            mask = _mask_of(tries, every, edge)
+            if mask is not None:
+                masks.sets[mask] = tries.known[mask]
+    masks.doubt = tries.doubt
+
+
+def _mask_of(tries: _Tries, every: list[EdgeSite], edge: EdgeSite) -> frozenset[EdgeSite] | None:
+    """A set that changes something, and nothing without ``edge``."""
+    pools = [every]
+    while pools:
+        pool = pools.pop()
+        if not tries.changed(pool):
+            continue
+        smallest = _smallest(tries, pool, edge)
+        others = [other for other in smallest if other is not edge]
+        if not tries.changed(others):
+            return frozenset(smallest)
+        # The others are such a set by themselves. Without one of them, this edge may be in another.
+        pools += [[e for e in pool if e is not other] for other in others]
+    return None
+
+
+@dataclass(slots=True)
+class _Tries:
+    """Judgements of sets, each made once."""
+
+    base: Base
+    progress: Progress
+    doubt: str = ""
+    known: dict[frozenset[EdgeSite], Judgement] = field(default_factory=dict)
+
+    def changed(self, edges: list[EdgeSite]) -> bool:
+        key = frozenset(edges)
+        if not key:
+            return False
+        found = self.known.get(key)
+        if found is None:
+            self.progress("what looks dead, together", len(self.known), MAX_SETS)
+            few = len(self.known) < MAX_SETS
+            found = judge(self.base, key) if few else Judgement(None, f"more than {MAX_SETS} sets")
+            self.known[key] = found
+            if found.changed is None:
+                self.doubt = self.doubt or found.reason
+        return bool(found.changed)
+
+
+def _smallest(tries: _Tries, every: list[EdgeSite], keep: EdgeSite) -> list[EdgeSite]:
+    """A set that changes something, with ``keep``: leave out halves, quarters, ... of the others
+    (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002)."""
+    rest = [edge for edge in every if edge is not keep]
+    size = len(rest)
+    while size:
+        size = (size + 1) // 2
+        for start in range(len(rest) - len(rest) % size, -1, -size):
+            fewer = rest[:start] + rest[start + size :]
+            if len(fewer) < len(rest) and tries.changed([*fewer, keep]):
+                rest = fewer
+        size -= size == 1  # the last turn
+    return [*rest, keep]
 
 
 def _candidates(base: Base, dead: list[EdgeSite]) -> list[frozenset[EdgeSite]]:

@@ -102,6 +102,11 @@ class _Edges:
         self.traces = [run.trace for _, run in self.base.variants()]
         self.ids = _names(self.traces)
         judged = [edge for edge in self.ids if _wanted(edge, self.edges_glob)]
+        others = [edge for edge in self.ids if edge.kind != "copy"]
+        if others and not judged:
+            self.diagnostics.append(Diagnostic(
+                "no-edge-chosen", "", 0, f"no file with an edge matches {self.edges_glob}; there "
+                f"are {len(others)} edges, one in {others[0].site.file}"))
         try:
             self._poison()
             for done, edge in enumerate(judged):
@@ -109,6 +114,10 @@ class _Edges:
                 self.judgements[edge] = judge(self.base, frozenset((edge,)))
             dead = [edge for edge, found in self.judgements.items() if found.changed is False]
             self.masks = find_masks(self.base, dead, self.progress)
+            if self.masks.doubt:
+                self.diagnostics.append(Diagnostic(
+                    "together", "", 0, "edges that are redundant each were not shown to be so all "
+                    f"at once: {self.masks.doubt}"))
             reports = [self._report(edge) for edge in judged]
         except KeyboardInterrupt:
             self.diagnostics.append(Diagnostic("inconclusive", "", 0, "interrupted"))
@@ -171,6 +180,8 @@ class _Edges:
             return f"inconclusive: {run.outcome.status}"
         if run.hits.get(fault, 0) == 0 or run.changed.get(fault, 0) == 0:
             return "unexercised: the poison was not written or equals the data"
+        if self.base.several:
+            return "inconclusive: the program has more than one outcome without it"
         if run.outcome in self.base.search.outcomes:
             return "inert: no output differs; nobody reads it late, or the program overwrites it"
         return "live: the source is read when the copy executes"

@@ -9,7 +9,7 @@ from .difference import first_difference
 from .faults import Fault
 from .report.text import clean, wrapped
 from .run import Outcome, Run, Runner
-from .schedule import SERIAL, Schedule
+from .schedule import SERIAL, Schedule, begin
 from .subject import Subject
 from .token import NotApplicable, Token, resolve
 
@@ -86,7 +86,8 @@ def _limit(base: Run) -> int:
 def _check_labels(token: Token, runs: Sequence[Run]) -> None:
     schedule = token.schedule
     wanted = {label for o in schedule.orders for label in (o.first, o.second)}
-    wanted |= {label for label, _ in schedule.choices}
+    wanted -= {begin(torn.step) for torn in schedule.torn}
+    wanted |= {label for label, _ in schedule.choices} | {torn.step for torn in schedule.torn}
     missing = sorted(wanted - {step.label for run in runs for step in run.trace.steps})
     if missing:
         raise NotApplicable(f"token not applicable: this program has no step {missing[0]}")
@@ -100,9 +101,16 @@ def _words(schedule: Schedule) -> str:
         "last": f"{schedule.stream} late, the others as soon as possible",
         "random": f"drawn at random from seed {schedule.seed}",
     }[schedule.policy]
-    parts = [f"hold {o.second} until {o.first}" for o in schedule.orders]
+    parts = [_torn(torn.step, torn.how) for torn in schedule.torn]
+    parts += [f"hold {o.second} until {o.first}" for o in schedule.orders]
     parts += [f"answer {label} with {'yes' if yes else 'no'}" for label, yes in schedule.choices]
     return "; ".join([policy, *parts])
+
+
+def _torn(step: str, how: str) -> str:
+    if how == "stale":
+        return f"{step} reads first ({begin(step)}) and writes later"
+    return f"{step} writes half of its output first ({begin(step)}), the rest later"
 
 
 def _ending(outcome: Outcome) -> str:

@@ -17,6 +17,7 @@ What a backend does with it:
 * A choice is answered truthfully: has what it asks about executed? An answer in ``choices`` decides
   before that: *yes* executes it first; *no* is kept only if it has not executed yet (the explorer
   adds an Order that holds it until the choice). Fruitless polls end after a few, by progress.
+* A device step in ``torn`` executes in two parts; Orders name the first by `begin` of its label.
 * When the subject is done the rest executes, so that ``Trace.execution`` has every step.
 """
 
@@ -37,6 +38,19 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Torn:
+    """A device step that executes in two parts, as `redgreen.tears` says."""
+
+    step: str  # its label
+    how: Literal["split", "stale"]
+
+
+def begin(label: str) -> str:
+    """What Orders call the first part of a torn step."""
+    return f"{label}/begin"
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """How a run is to be ordered.
 
@@ -50,12 +64,14 @@ class Schedule:
     seed: int = 0
     orders: tuple[Order, ...] = ()
     choices: tuple[tuple[str, bool], ...] = field(default=())  # label of the choice, answer
+    torn: tuple[Torn, ...] = ()
 
     def __str__(self) -> str:
         text = {"first": f"first {self.stream}", "last": f"last {self.stream}",
                 "random": f"random {self.seed}"}.get(self.policy, self.policy)
         parts = [text, *(f"hold {o.second} until {o.first}" for o in self.orders)]
         parts += [f"answer {label} {'yes' if yes else 'no'}" for label, yes in self.choices]
+        parts += [f"{torn.how} {torn.step}" for torn in self.torn]
         return ", ".join(parts)
 
 

@@ -16,10 +16,10 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from .faults import Fault
-from .schedule import SERIAL, Order, Schedule
+from .schedule import SERIAL, Order, Schedule, Torn
 from .subject import UsageError
 from .trace import EdgeSite, Site
 
@@ -75,9 +75,10 @@ class Tokens:
 def encode(token: Token) -> str:
     """One word of printable ASCII that `decode` understands."""
     s = token.schedule
+    torn = [[torn.step, torn.how] for torn in s.torn]
     content = [
         [s.policy, s.stream, s.seed, [[o.first, o.second] for o in s.orders],
-         [[label, int(yes)] for label, yes in s.choices]],
+         [[label, int(yes)] for label, yes in s.choices], *([torn] if torn else [])],
         sorted([f.action, _pack_edge(f.edge)] for f in token.faults),
         token.program, token.hash_seed, token.allocator, token.base, token.outcome,
     ]
@@ -142,15 +143,22 @@ def _pack_edge(edge: EdgeSite) -> list[Any]:
 
 
 def _unpack(content: Any) -> Token:
-    (policy, stream, seed, orders, choices), faults, *rest = content
+    (policy, stream, seed, orders, choices, *torn), faults, *rest = content
     program, hash_seed, allocator, base, outcome = rest
     if policy not in ("serial", "lazy", "first", "last", "random"):
         raise ValueError(policy)
     schedule = Schedule(
         policy, stream, seed, tuple(Order(first, second) for first, second in orders),
         tuple((label, bool(yes)) for label, yes in choices),
+        tuple(Torn(step, _way(how)) for step, how in torn[0]) if torn else (),
     )
     unpacked = frozenset(
         Fault(action, EdgeSite(kind, Site(*site))) for action, (kind, *site) in faults
     )
     return Token(schedule, unpacked, program, hash_seed, allocator, base, outcome)
+
+
+def _way(how: Any) -> Literal["split", "stale"]:
+    if how not in ("split", "stale"):
+        raise ValueError(how)
+    return "split" if how == "split" else "stale"

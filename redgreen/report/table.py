@@ -66,7 +66,10 @@ def _edges(
 ) -> list[str]:
     edges = proof["edges"]
     if not edges:
-        return ["EDGES  none: the program made no suppressible sync call"]
+        kinds = {note["kind"] for note in proof["diagnostics"]}
+        why = ("no file that was asked for has one" if "no-edge-chosen" in kinds
+               else "the program made no suppressible sync call")  # fmt: skip
+        return [f"EDGES  none: {why}"]
     tally = Counter(edge["verdict"] for edge in edges)
     parts = [f"{tally[v]} {v}" for v in sorted(tally, key=_rank)]
     lines = [style(f"EDGES  {count(len(edges), 'site')}: {', '.join(parts)}", "bold")]
@@ -111,12 +114,17 @@ def _some(label: str, texts: Sequence[str], few: int) -> list[str]:
 def _races(
     proof: Mapping[str, Any], style: Style, names: dict[str, str], owners: dict[str, list[str]]
 ) -> list[str]:
+    for note in proof["diagnostics"]:
+        if note["kind"] == "witness":  # of no race in particular
+            _named(note["message"], "the program as written", names, owners)
     races = proof["green"]["races"]
     if not races:
         return []
+    proved = proof["green"]["verdict"] == "proved"
+    harmless = "benign: no output differs" if proved else "by itself it was not seen to change any"
     lines = [style(f"RACES  {len(races)} in the program as written", "bold")]
     for race in races:
-        harm = "changes the output" if race["changes_output"] else "benign: no output differs"
+        harm = "changes the output" if race["changes_output"] else harmless
         pair = f"{_place(race['first'])} and {_place(race['second'])}"
         witness = _named(race.get("witness"), f"{race['hazard']} {pair}", names, owners)
         title = f"{race['memory']}: {harm}{', witness ' + witness if witness else ''}"
@@ -140,7 +148,7 @@ def _place(access: Mapping[str, Any]) -> str:
 
 
 def _diagnostics(proof: Mapping[str, Any], style: Style) -> list[str]:
-    notes = proof["diagnostics"]
+    notes = [note for note in proof["diagnostics"] if note["kind"] != "witness"]
     if not notes:
         return []
     lines = [style(f"DIAGNOSTICS  {len(notes)}", "bold"), ""]

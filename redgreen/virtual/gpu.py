@@ -14,6 +14,7 @@ from ..schedule import SERIAL, Schedule
 from ..trace import Access, Extent, Kind, Trace
 from .machine import Machine
 from .memory import Heap, MemorySystem
+from .parts import Parts
 from .random import Random
 from .stream_log import StreamLog
 from .work import Work
@@ -79,6 +80,7 @@ class GPU:
     ) -> None:
         self.machine = Machine(schedule, faults, step_limit)
         self.memory = MemorySystem(self.machine)
+        self.machine.parted = lambda work, torn: Parts(work, torn, self.memory.memories)
         self.break_rule = break_rule  # one of design section 4: tests of it must fail
         self.memory.device.reuse_at_once = break_rule == 6
         self.memory.pinned.reuse_at_once = break_rule == 7

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Callable, Hashable
 
 from ..faults import Fault
-from ..schedule import Order, Schedule
+from ..schedule import Order, Schedule, Torn, begin
 from ..trace import Access, Agent, Allocation, EdgeSite, Kind, Note, Step, Trace
 from .sites import SiteTable
-from .work import Gate, Work
+from .work import Gate, Parted, Work
 
 POLLS = 16  # fruitless polls of one site after which the device must have made progress
 
@@ -62,6 +62,9 @@ class Machine:
         for order in schedule.orders:
             self._orders.setdefault(order.second, []).append(order)
             self._watched[order.first] = self._watched[order.second] = None
+        self._torn = {torn.step: torn for torn in schedule.torn}
+        self._begun: list[Work] = []
+        self.parted: Callable[[Work, Torn], Parted] | None = None  # how to execute in two parts
         self._answers = dict(schedule.choices)
         self._polls: dict[int, int] = {}
         self._random = random.Random(schedule.seed)
@@ -231,9 +234,24 @@ class Machine:
             # Everything before it has run already, and what it waits for was issued earlier.
             self._execute(work)
             return work
+        if self._torn and work.label in self._torn:
+            self._part(work)
         self.queues[work.agent].append(work)
         self._advance()
         return work
+
+    def _part(self, work: Work) -> None:
+        """The first part goes in front of the step, as work of its own that is no step."""
+        if self.parted is None or work.run is None:
+            return
+        parts = self.parted(work, self._torn[work.label])
+        first = Work(work.agent, work.issuer, work.kind, work.op, work.site, parts.begin)
+        first.index, first.label, first.after = work.index, begin(work.label), work.after
+        work.run = parts.rest
+        self._begun.append(first)
+        if first.label in self._watched:
+            self._watched[first.label] = first
+        self.queues[work.agent].append(first)
 
     def publish(
         self, agent: int, op: str, key: Hashable, edges: tuple[int, ...] = (), allocation: int = -1
@@ -422,6 +440,9 @@ class Machine:
                 self._watched[order.first], self._watched[order.second]
             ):  # fmt: skip
                 self.broken.append(order)
+        for first in self._begun:  # no step: the second part stands for the whole
+            if first.done:
+                self.execution.remove(first.index)
         self._drop_unheard()
         self._labels = {}
         for work in self.works:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from ..trace import Access, Kind
 
@@ -37,6 +38,14 @@ class Work:
         self.done = False
         self.taken = False
         self.allocation = -1
+
+
+class Parted(Protocol):
+    """Work that executes in two parts."""
+
+    def begin(self, work: Work) -> None: ...
+
+    def rest(self, work: Work) -> None: ...
 
 
 class Gate:

@@ -458,6 +458,21 @@ def _extras() -> tuple[Expect, ...]:
         refuted("pinned_ring_one_step_late", "extra_pinned_ring:one_step_late", Race("HOST-WAR")),
         proved("benign_dead_row", "extra_benign_race:dead_row", benign=True),
         proved("benign_equal_values", "extra_benign_race:equal_values"),
+        refuted("overlap_two_adds", "extra_overlap:two_adds", Race("RAW")),
+        proved("overlap_two_adds_in_order", "extra_overlap:two_adds_in_order"),
+        refuted("overlap_torn_copy", "extra_overlap:torn_copy", Race("RAW")),
+        proved("overlap_copy_in_order", "extra_overlap:copy_in_order", right="right_copy"),
+        proved(
+            "overlap_one_of_two_flags",
+            "extra_overlap:one_of_two_flags",
+            right="right_flags",
+            masking=_sets("one two", "one to-two", "to-one two", "to-one to-two"),
+        ),
+        proved(
+            "overlap_four_ways",
+            "extra_overlap:four_ways",
+            masking=_sets("stream device join again"),
+        ),
         proved("decode_graph_both_ways", "extra_decode_graph:both_ways"),
         refuted("decode_graph_one_way", "extra_decode_graph:one_way", Race("WAR")),
     )

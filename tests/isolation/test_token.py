@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redgreen.faults import Fault
-from redgreen.schedule import LAZY, SERIAL, Order, Schedule
+from redgreen.schedule import LAZY, SERIAL, Order, Schedule, Torn
 from redgreen.token import NotApplicable, Token, Tokens, decode, encode, hash_seed, resolve
 from redgreen.trace import EdgeSite, Site
 
@@ -27,6 +27,7 @@ tokens = st.builds(
         st.integers(0, 2**31),
         st.lists(st.builds(Order, text, text), max_size=3).map(tuple),
         st.lists(st.tuples(text, st.booleans()), max_size=3).map(tuple),
+        st.lists(st.builds(Torn, text, st.sampled_from(["split", "stale"])), max_size=2).map(tuple),
     ),
     st.frozensets(st.builds(Fault, st.sampled_from(["drop", "poison"]), edges), max_size=3),
     text, text, text, text, text,
