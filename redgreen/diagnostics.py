@@ -25,7 +25,8 @@ def at(trace: Trace, site: int, kind: str, message: str) -> Diagnostic:
 def from_trace(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
     """All that a trace shows by itself, each once."""
     for note in trace.notes:
-        yield at(trace, note.site, note.kind, note.message)
+        if note.kind != "clock":
+            yield at(trace, note.site, note.kind, note.message)
     for escape in trace.escapes:
         yield Diagnostic("escaped", "", 0, f"host accesses to {escape} are not seen; "
                          "the verdict assumes that they are ordered")

@@ -70,8 +70,9 @@ def _joint(base: Base, dead: list[EdgeSite], masks: Masks, progress: Progress) -
     if len(every) < 2 or not tries.changed(every):
         masks.doubt = tries.doubt
         return
-    for pair in map(list, combinations([e for e in every if lost_orders(base, frozenset((e,)))], 2)):
-        if frozenset(pair) not in masks.sets and tries.changed(pair):
+    lossy = [edge for edge in every if lost_orders(base, frozenset((edge,)))]
+    for pair in combinations(lossy, 2):
+        if frozenset(pair) not in masks.sets and tries.changed(list(pair)):
             masks.sets[frozenset(pair)] = tries.known[frozenset(pair)]
     for edge in every:
         if not masks.of(edge):

@@ -35,7 +35,7 @@ def record(runner: Runner) -> Recording:
         return Recording(first, f"refused: {refusals[0]}")
     difference = _difference(first, second)
     if difference:
-        return Recording(first, difference)
+        return Recording(first, difference + _clock(first.trace))
     if first.outcome.status != "returned":
         raise SubjectRaised(first.outcome.detail or first.outcome.status)
     return Recording(first)
@@ -56,6 +56,14 @@ def _difference(first: Run, second: Run) -> str:
         return f"two serial runs differ first at {where} {step.op} ({step.label}), only in one"
     if first.outcome != second.outcome:
         return f"two serial runs with equal traces gave different outputs: {byte(first, second)}"
+    return ""
+
+
+def _clock(trace: Trace) -> str:
+    """What may be to blame for a difference."""
+    for note in trace.notes:
+        if note.kind == "clock":
+            return f"; {note.message} at {place(trace.sites[note.site])}"
     return ""
 
 

@@ -138,7 +138,8 @@ class Step:
 class Note:
     """Something that is no difference in bytes but that the reader wants to know."""
 
-    kind: str  # wait-on-unrecorded-event, record-stream-on-allocating-stream, escaped, ...
+    kind: str  # wait-on-unrecorded-event, record-stream-on-allocating-stream, escaped, ...;
+    # clock: the program looked at one, of interest only where two runs differ
     site: int
     message: str
 

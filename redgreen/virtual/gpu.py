@@ -44,7 +44,7 @@ class EventState:
     key: Hashable
     work: Work | None = None
     capture: Capture | None = None  # recorded inside this capture
-    time: int | None = None  # position of the record, for elapsed_time
+    time: int | None = None  # of the record's call in ns, for elapsed_time
     timing: bool = False  # a record may be there for elapsed_time alone
 
 

@@ -50,6 +50,23 @@ def racy():
 def clock():
     return (torch.zeros(2, device="cuda", dtype=torch.float64) + time.time()).cpu()
 
+def timed():
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    x = torch.ones(2, device="cuda")
+    end.record()
+    end.synchronize()
+    assert begin.elapsed_time(end) >= 0
+    return x
+
+def times():
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    x = torch.ones(2, device="cuda")
+    end.record()
+    end.synchronize()
+    return x, begin.elapsed_time(end)
+
 def unseeded():
     x = torch.ones(2, device="cuda")
     for _ in range(random.randrange(1000)):
@@ -200,6 +217,14 @@ def test_a_clock(redgreen: Run) -> None:
     result = redgreen("prove", "main.py:clock")
     assert result.status == 3
     assert "two serial runs" in result.out
+
+
+def test_measured_times_in_the_output(redgreen: Run) -> None:
+    result = redgreen("prove", "main.py:times")
+    assert result.status == 3
+    said = r"different outputs: output\[1\] byte \d; elapsed_time was read at main.py:\d+"
+    assert re.search(said, " ".join(result.out.split()))
+    assert redgreen("prove", "main.py:timed").status == 0  # read, and not returned
 
 
 def test_an_unseeded_random_number_and_the_first_step_that_differs(redgreen: Run) -> None:
