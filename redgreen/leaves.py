@@ -87,13 +87,19 @@ def _walk(value: object, path: str, above: tuple[int, ...]) -> Iterator[_Pending
         leaf = _scalar(value, path)
         yield _Pending(path, lambda: [leaf], False)
         return
-    if id(value) in above or len(above) > _DEPTH:
+    if id(value) in above:
         raise Unreadable(path, "a container that contains itself")
+    if len(above) > _DEPTH:
+        raise Unreadable(_shortened(path), f"in more than {_DEPTH} containers inside each other")
     # The container's own form is a leaf: an empty list is not an empty dict.
     form = f"{type(value).__name__} of {len(children)}"
     yield _Pending(path, lambda: [Leaf(path, form, b"")], False)
     for name, child in children:
         yield from _walk(child, path + name, (*above, id(value)))
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= 60 else f"{path[:40]}...{path[-15:]}"
 
 
 def _children(value: object, path: str) -> list[tuple[str, Any]] | None:

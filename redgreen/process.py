@@ -195,7 +195,7 @@ def _ending(pid: int) -> str:
     if info is None:
         return ""
     if info.si_code == os.CLD_EXITED:
-        return f"exit status {info.si_status}"
+        return f"the process ended itself with exit status {info.si_status}"
     return signal.Signals(info.si_status).name
 
 

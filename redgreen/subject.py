@@ -186,7 +186,7 @@ def check_callable(
 ) -> Callable[..., object]:
     """``function`` if it can be called with ``arguments``, else UsageError."""
     if not callable(function):
-        raise UsageError(f"{name}: a {type(function).__name__}, not a function")
+        raise UsageError(f"{name}: of type {type(function).__name__}, not a function")
     if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
         kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
         raise UsageError(f"{name}: a {kind} function; wrap it in a function that runs it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -144,7 +145,14 @@ def _races(
 
 
 def _place(access: Mapping[str, Any]) -> str:
-    return f"{str(access['file']).rpartition('/site-packages/')[2]}:{access['line']}"
+    return f"{_shown(str(access['file']))}:{access['line']}"
+
+
+def _shown(file: str) -> str:
+    """As short as it is clear: without the environment's folder, or below where we are."""
+    library = file.rpartition("/site-packages/")[2]
+    here = os.path.join(os.getcwd(), "")
+    return library if library != file else file.removeprefix(here)
 
 
 def _diagnostics(proof: Mapping[str, Any], style: Style) -> list[str]:

@@ -176,7 +176,7 @@ class Machine:
         The schedule is not asked: locks are taken and released inside other steps.
         """
         me = self._agent_of(thread)
-        op = "release" if kind is Kind.PUBLISH else "acquire"
+        op = "thread release" if kind is Kind.PUBLISH else "thread acquire"
         work = Work(me, me, kind, op, self.sites.here(), key=("thread", key))
         self._append(work)
         work.done = True
@@ -460,7 +460,7 @@ class Machine:
     def _drop_unheard(self) -> None:
         """What a host thread let go and nobody took says nothing, and may hang on real time."""
         heard = {w.key for w in self.works if w.kind is Kind.ACQUIRE}
-        kept = [w for w in self.works if w.op != "release" or w.key in heard]
+        kept = [w for w in self.works if w.op != "thread release" or w.key in heard]
         if len(kept) == len(self.works):
             return
         place = {w.index: i for i, w in enumerate(kept)}

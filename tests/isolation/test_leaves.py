@@ -124,6 +124,15 @@ def test_a_list_inside_itself_is_refused() -> None:
         flatten(value)
 
 
+def test_what_is_too_deep_is_called_so() -> None:
+    value: list[object] = []
+    for _ in range(300):
+        value = [value]
+    with pytest.raises(Unreadable, match=r"in more than 200 containers") as caught:
+        flatten(value)
+    assert len(str(caught.value)) < 300
+
+
 def test_an_enum_is_its_name() -> None:
     assert one(enum.Enum("Reason", "STOP LENGTH").STOP).data == b"STOP"  # type: ignore[attr-defined]
 

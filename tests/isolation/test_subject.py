@@ -98,7 +98,7 @@ def test_what_is_no_subject_is_one_line(here: Path, text: str, message: str) -> 
     [
         ("rum", "main.py:rum: no such function; did you mean run?"),
         ("x", "main.py:x: no such function; it has asynchronous, generates, needs, run"),
-        ("VALUE", "main.py:VALUE: a int, not a function"),
+        ("VALUE", "main.py:VALUE: of type int, not a function"),
         ("needs", "main.py:needs: takes (x, y=2), but is called without any"),
         ("generates", "a generator function; wrap it"),
         ("asynchronous", "a coroutine function; wrap it"),
