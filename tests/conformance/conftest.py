@@ -1,10 +1,17 @@
-"""Every test that asks for ``gpu`` runs in a forked child in which that device is installed."""
+"""Every test that asks for ``gpu`` runs with that device installed: a virtual one in a forked child.
+
+A context on a real GPU takes seconds, and kernels that are first loaded under a gate would block the
+host: all tests on it share the worker's context, with modules loaded at once. What breaks a context
+(``breaks_the_context``) has a process of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -46,6 +53,10 @@ def mode(request: pytest.FixtureRequest) -> str:
 TAKEN = [("virtual-lazy", "grad"), ("virtual-lazy", "inference_mode"), ("virtual", "no_grad")]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "breaks_the_context: no CUDA call succeeds after this test")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Fewer combinations by default, never fewer tests; on a real GPU all of them."""
     if config.getoption("slow"):
@@ -80,5 +91,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if "gpu" not in names:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    in_child(partial(run, pyfuncitem.obj, arguments.pop("gpu"), **arguments))
+    kind = arguments.pop("gpu")
+    work = partial(run, pyfuncitem.obj, kind, **arguments)
+    if kind != "cuda":
+        in_child(work)
+    elif pyfuncitem.get_closest_marker("breaks_the_context"):
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:  # a fork cannot use CUDA again
+            alone.submit(work).result()
+    else:
+        work()
     return True

@@ -7,6 +7,7 @@ it is opened, and an answer to "does this call wait for the held stream?".
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -103,6 +104,9 @@ class CudaDevice:
     virtual = False
 
     def __init__(self) -> None:
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
         warm_up()
         self._words = torch.zeros(64, dtype=torch.int32, pin_memory=True)
         self._gates: list[CudaGate] = []
@@ -170,6 +174,7 @@ def why_no_cuda() -> str | None:
 def prepare_environment() -> None:
     """Before CUDA is initialised: gates need channels of their own, children need a fork."""
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     # is_available() by NVML leaves CUDA uninitialised, so that a forked child can use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
@@ -189,6 +194,7 @@ def warm_up() -> None:
     b.copy_(a)
     b[:, ::2].copy_(a[:, ::2])
     a.fill_(2).mul_(2).add_(1).add_(b, alpha=2).zero_()
+    torch.equal(a * b, b)
     (a @ b).relu_().eq(0).nonzero()
     a[torch.zeros(2, dtype=torch.long, device="cuda")].clone().index_fill_(0, half[:1].long(), 1)
     a.clone().requires_grad_().mul(2).sum().backward()
