@@ -1,8 +1,8 @@
-"""Every test that asks for ``gpu`` runs with that device installed: a virtual one in a forked child.
+"""Every test that asks for ``gpu`` runs on that device, if virtual in a forked child.
 
-A context on a real GPU takes seconds, and kernels that are first loaded under a gate would block the
-host: all tests on it share the worker's context, with modules loaded at once. What breaks a context
-(``breaks_the_context``) has a process of its own.
+A context on a real GPU takes seconds, and a kernel that is first loaded under a gate would block
+the host: all tests there share the worker's context, with modules loaded at once. What breaks a
+context (``breaks_the_context``) has a process of its own.
 """
 
 from __future__ import annotations
