@@ -8,6 +8,7 @@ engine; R14 is an edge (E05, E06), R8 to R10 need a driver's allocations (test_o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from engine.inputs import Group, StepInputs, StepTensors
 from engine.mirror import DeviceMirror
 from engine.models import Qwen35
 from engine.models.feed_forward import SparseMoE
+from engine.output import AsyncOutputPool
 from engine.request import Request, Status
 from engine.scheduler import Scheduler
 from tests.engine.harness import OFF, ON, Result, config, params, prompts, run
@@ -48,14 +50,22 @@ def test_r1_poison_covers_each_source_and_nothing_else(dense: Path) -> None:
     graphs = core.runner._graphs
     assert graphs is not None
     slot = graphs._build((2, 3), 4)
-    for cell in slot.host.cells():
-        cell.fill_(7)
-    graphs._poison(slot)
-    poisoned = [slot.host.positions, slot.host.slot_mapping, slot.host.seq_lens]
-    assert [cell.numel() for cell in poisoned] == [6, 6, 2]
-    assert not any(cell.any() for cell in poisoned)
-    assert (slot.host.block_table == 7).all()
-    assert (slot.host.state_slots == 7).all()
+
+    def poisoned(poison: Callable[[GraphSlot], None]) -> list[int]:
+        """How many elements of each cell the poison has changed."""
+        for cell in slot.host.cells():
+            cell.fill_(7)
+        poison(slot)
+        return [int((cell != 7).sum()) for cell in slot.host.cells()]
+
+    def of_one_size(slot: GraphSlot) -> None:
+        """Each by the number of rows: a spec step has more tokens."""
+        rows = slot.host.seq_lens.numel()
+        for cell in (slot.host.positions, slot.host.slot_mapping, slot.host.seq_lens):
+            cell[:rows].zero_()
+
+    assert poisoned(graphs._poison) == [6, 6, 0, 2, 0]
+    assert poisoned(of_one_size) == [2, 2, 0, 2, 0]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +85,20 @@ def test_r2_r3_decode_reads_the_devices_ids(model: Path) -> None:
 def test_r4_concurrent_rows_past_the_first(dense: Path, depth: int, graphs: bool) -> None:
     flags = Flags(executor=graphs)
     assert decode(dense, depth=depth, graphs=graphs, flags=flags).tokens == right(dense)
+
+
+def test_r4_rows_past_the_first_need_their_own_ids(dense: Path) -> None:
+    combine = DeviceMirror.combine
+
+    def first_row_only(self: DeviceMirror, ids: torch.Tensor, rows: int) -> None:
+        combine(self, ids, min(rows, 1))
+
+    expected = right(dense)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeviceMirror, "combine", first_row_only)
+        broken = decode(dense).tokens
+    assert broken[0] == expected[0]
+    assert all(found != good for found, good in zip(broken[1:], expected[1:], strict=True))
 
 
 def test_r5_prompt_rows_keep_their_ids_beside_carried_rows(dense: Path) -> None:
@@ -99,44 +123,116 @@ def test_r7_the_synchronous_loop_feeds_the_mirror_too(dense: Path) -> None:
         assert decode(dense, depth=1).tokens != right(dense)
 
 
+class Bystanders:
+    """Objects that are made under MAIN once and should stay as they are: of many sizes, and more
+    small ones than there can be free blocks, so that each of those is taken."""
+
+    def __init__(self) -> None:
+        self.made: list[torch.Tensor] = []
+
+    def make(self, core: EngineCore) -> None:
+        with torch.cuda.stream(core.runner._main):
+            for elements in (*[4] * 120, 32, 128, 512, 2048, 8192):
+                self.made.append(torch.full((elements,), 7.0, device="cuda"))
+
+    def whole(self) -> bool:
+        torch.cuda.synchronize()
+        assert len(self.made) == 125
+        return all(bool((object_ == 7.0).all()) for object_ in self.made)
+
+
 @pytest.mark.parametrize(
     "flags", [ON, pytest.param(OFF, marks=pytest.mark.slow)], ids=["on", "off"]
 )
 def test_r11_nobody_else_gets_what_a_graph_uses(dense: Path, flags: Flags) -> None:
-    """Objects of many sizes, made after the captures, are whole after the replays, and so is the
-    output."""
-    objects: list[torch.Tensor] = []
+    """Objects made after the captures are whole after the replays, and so is the output."""
 
-    def allocate(core: EngineCore, step: int) -> None:
-        if core.counters.captures and not objects:
-            for elements in (4, 32, 128, 512, 2048, 8192):
-                objects.extend(torch.full((elements,), 7.0, device="cuda") for _ in range(4))
+    def decoded() -> tuple[Result, Bystanders]:
+        objects = Bystanders()
 
-    result = run(config(dense, "cuda", flags=flags), FOUR, params(12), each_step=allocate)
+        def allocate(core: EngineCore, step: int) -> None:
+            if core.counters.captures and not objects.made:
+                objects.make(core)
+
+        settings = config(dense, "cuda", flags=flags, block_size=16)  # no graph is rebuilt
+        result = run(settings, FOUR, params(12), each_step=allocate)
+        assert result.counters.replays > 2
+        return result, objects
+
+    result, objects = decoded()
     assert result.tokens == right(dense, 12)
-    assert result.counters.replays > 2
-    torch.cuda.synchronize()
-    assert len(objects) == 24
-    assert all((made == 7.0).all() for made in objects)
+    assert objects.whole()
+
+    capture, forward = DecodeGraphs._capture, DecodeGraphs._forward
+    scratch: list[torch.Tensor] = []
+
+    def with_scratch(self: DecodeGraphs, slot: GraphSlot) -> None:
+        """In a block of the main pool, which goes back to its free list."""
+        scratch.append(torch.empty_like(slot.hidden))
+        capture(self, slot)
+        scratch.clear()
+
+    def in_scratch(self: DecodeGraphs, slot: GraphSlot) -> torch.Tensor:
+        if not torch.cuda.is_current_stream_capturing():
+            return forward(self, slot)
+        scratch[0].copy_(slot.hidden)
+        return self._model(scratch[0], slot.device, slot.groups, self._cache)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecodeGraphs, "_capture", with_scratch)
+        patch.setattr(DecodeGraphs, "_forward", in_scratch)
+        _, objects = decoded()
+    assert not objects.whole()
 
 
-@pytest.mark.slow
-def test_r13_a_longer_prompt_between_replays(dense: Path) -> None:
-    core = EngineCore(config(dense, "cuda", flags=ON))
-    first = Request("first", (3,), params(24))
+class Workspace:
+    """A buffer that all forward passes share; a longer one takes the place of a shorter."""
+
+    def __init__(self, retire: bool) -> None:
+        self._retire, self._kept = retire, list[torch.Tensor]()
+        self._buffer: torch.Tensor | None = None
+        self._forward = Qwen35.__call__
+
+    def forward(self) -> Callable[..., torch.Tensor]:
+        """In place of the model's."""
+
+        def through(model: Qwen35, hidden: torch.Tensor, *rest: Any) -> torch.Tensor:
+            tokens = hidden.shape[0]
+            if self._buffer is None or self._buffer.shape[0] < tokens:
+                if self._retire and self._buffer is not None:
+                    self._kept.append(self._buffer)
+                self._buffer = hidden.new_empty(max(tokens, 8), hidden.shape[1])
+            self._buffer[:tokens].copy_(hidden)
+            return self._forward(model, self._buffer[:tokens], *rest)
+
+        return through
+
+
+@pytest.mark.parametrize("retire", [True, False])
+def test_r13_a_longer_prompt_between_replays(dense: Path, retire: bool) -> None:
+    """A graph has the old workspace baked in: it may be retired, not freed."""
+    first = Request("first", (3, 4), params(16))  # two: its first step is eager
     later = Request("later", tuple(prompts(1, longest=40, seed=8)[0]), params(3))
-    core.add(first)
-    for _ in range(12):
-        core.step()
-    replays = core.counters.replays
-    assert replays > 0
-    core.add(later)
-    while core.has_work():
-        core.step()
+    objects = Bystanders()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Qwen35, "__call__", Workspace(retire).forward())
+        core = EngineCore(config(dense, "cuda", flags=ON, block_size=64, num_blocks=8))
+        core.add(first)
+        for _ in range(8):
+            core.step()
+        replays = core.counters.replays
+        assert replays > 0
+        core.add(later)
+        while core.counters.replays == replays:  # its steps are eager
+            core.step()
+        objects.make(core)
+        while core.has_work():
+            core.step()
     assert core.counters.replays > replays
     both = first, later
     expected = run(config(dense), [r.prompt_ids for r in both], [r.params for r in both])
-    assert [r.output_ids for r in both] == expected.tokens
+    good = [r.output_ids for r in both] == expected.tokens and objects.whole()
+    assert good is retire
 
 
 def test_r15_rows_and_query_length_are_both_in_the_key(dense: Path) -> None:
@@ -152,6 +248,25 @@ def test_r15_rows_and_query_length_are_both_in_the_key(dense: Path) -> None:
     assert {(2, 3), (4, 2)} <= set(graphs._rings)
     assert core.counters.captures == 2
     assert core.counters.eager_steps == 0
+
+
+def test_r15_a_key_of_tokens_alone_mixes_up_shapes(dense: Path) -> None:
+    next_slot, seen = DecodeGraphs._next_slot, dict[int, tuple[int, int]]()
+
+    def by_tokens(self: DecodeGraphs, key: tuple[int, int], columns: int) -> GraphSlot:
+        return next_slot(self, seen.setdefault(key[0] * key[1], key), columns)
+
+    core = EngineCore(config(dense, "cuda", flags=ON, graph_query_len=4, max_num_seqs=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecodeGraphs, "_next_slot", by_tokens)
+        for name, given in enumerate([[[1, 2, 3, 4]] * 2, [[1, 2]] * 4]):
+            for i, ids in enumerate(given):
+                core.add(Request(f"{name}.{i}", tuple(ids), params(1)))
+            if name:  # two rows of four, then four rows of two
+                with pytest.raises(RuntimeError, match="size"):
+                    core.step()
+            while not name and core.has_work():
+                core.step()
 
 
 def test_r16_every_replay_gets_its_own_metadata(dense: Path) -> None:
@@ -173,6 +288,23 @@ def test_r17_a_block_table_that_is_too_short_is_refused() -> None:
         inputs.write(StepTensors.empty(1, 1, 1, device="cpu", pinned=False))
 
 
+def test_r17_what_a_table_that_is_too_short_would_do(dense: Path) -> None:
+    """The sizes come out wrong in one place; refused, or read from page 0 in silence."""
+    given, write = [[3, 4, 5]], StepInputs.write
+
+    def cut(self: StepInputs, target: StepTensors) -> None:
+        columns = target.block_table.shape[1]
+        write(replace(self, block_table=[blocks[:columns] for blocks in self.block_table]), target)
+
+    expected = run(config(dense), given, params(12)).tokens
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecodeGraphs, "_column_bucket", lambda self, columns: 1)
+        with pytest.raises(DeviceStateError, match="block table of 1 columns"):
+            decode(dense, 12, given)
+        patch.setattr(StepInputs, "write", cut)
+        assert decode(dense, 12, given).tokens != expected
+
+
 def test_r19_a_failed_capture_is_an_error_and_not_an_empty_graph(dense: Path) -> None:
     forward = Qwen35.__call__
 
@@ -189,6 +321,20 @@ def test_r19_a_failed_capture_is_an_error_and_not_an_empty_graph(dense: Path) ->
             while core.has_work():
                 core.step()
     assert (core.counters.captures, core.counters.replays) == (0, 0)
+
+
+def test_r19_an_empty_graph_would_give_logits_of_nothing(dense: Path) -> None:
+    def swallowed(self: DecodeGraphs, slot: GraphSlot) -> None:
+        slot.graph = torch.cuda.CUDAGraph()
+        slot.graph.capture_begin(capture_error_mode="thread_local")
+        slot.graph.capture_end()  # what failed in between is forgotten
+        slot.logits = torch.zeros(slot.host.seq_lens.numel(), 64, device="cuda")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DecodeGraphs, "_capture", swallowed)
+        broken = decode(dense)
+    assert broken.counters.replays > 0
+    assert broken.tokens != right(dense)
 
 
 @pytest.mark.slow
@@ -211,27 +357,37 @@ def test_r20_every_staged_cell_is_read(dense: Path, cell: int) -> None:
 
 
 def test_r22_no_step_makes_a_slot_or_a_buffer(dense: Path) -> None:
-    seen: list[tuple[int, ...]] = []
+    def made() -> set[tuple[int, ...]]:
+        seen: list[tuple[int, ...]] = []
 
-    def count(core: EngineCore, step: int) -> None:
-        c = core.counters
-        seen.append((c.output_slots, c.staging_buffers, c.staged_events, c.captures))
+        def count(core: EngineCore, step: int) -> None:
+            c = core.counters
+            seen.append((c.output_slots, c.staging_buffers, c.staged_events, c.captures))
 
-    run(config(dense, "cuda", flags=ON, block_size=16), FOUR, params(12), each_step=count)
-    assert len(seen) > 12
-    assert set(seen[6:]) == {(2, 10, 2, 2)}
+        run(config(dense, "cuda", flags=ON, block_size=16), FOUR, params(12), each_step=count)
+        assert len(seen) > 12
+        return set(seen[6:])
+
+    assert made() == {(2, 10, 2, 2)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AsyncOutputPool, "_acquire", AsyncOutputPool._grow)
+        assert len(made()) > 6
 
 
 def test_r23_steady_steps_do_not_drain(dense: Path) -> None:
-    drains: list[tuple[int, int]] = []
+    def steady(flags: Flags) -> list[tuple[int, int]]:
+        """Drains and skipped drains before each of the later steps, from the first on."""
+        seen: list[tuple[int, int]] = []
 
-    def count(core: EngineCore, step: int) -> None:
-        drains.append((core.counters.drains, core.counters.drain_skips))
+        def count(core: EngineCore, step: int) -> None:
+            seen.append((core.counters.drains, core.counters.drain_skips))
 
-    run(config(dense, "cuda", flags=ON, block_size=16), FOUR, params(14), each_step=count)
-    steady = drains[6:-2]
-    assert {drained for drained, _ in steady} == {steady[0][0]}
-    assert [skips for _, skips in steady] == list(range(steady[0][1], steady[0][1] + len(steady)))
+        run(config(dense, "cuda", flags=flags, block_size=16), FOUR, params(14), each_step=count)
+        later = seen[6:-2]
+        return [(drains - later[0][0], skips - later[0][1]) for drains, skips in later]
+
+    assert steady(ON) == [(0, i) for i in range(len(steady(ON)))]
+    assert steady(OFF) == [(i, 0) for i in range(len(steady(OFF)))]
 
 
 def test_r24_what_a_chunk_samples_is_not_output(dense: Path) -> None:
