@@ -44,6 +44,7 @@ class GraphSlot:
         self.staged_event = torch.cuda.Event(blocking=True) if staged else None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.logits: Tensor | None = None
+        self.reserve: Tensor | None = None  # E25: between cold pass and capture
         self.warm = False
 
     def copy_inputs(self) -> None:
@@ -55,7 +56,7 @@ class GraphSlot:
         """E33: the graph and the copies' sources go before what they write. MAIN is idle."""
         if self.graph is not None:
             self.graph.reset()
-        del self.graph, self.logits, self.host, self.device, self.hidden
+        del self.graph, self.logits, self.reserve, self.host, self.device, self.hidden
 
 
 @dataclass(slots=True)
@@ -159,12 +160,16 @@ class DecodeGraphs:
         return self._model(slot.hidden, slot.device, slot.groups, self._cache)
 
     def _cold(self, slot: GraphSlot) -> Tensor:
-        """An eager pass that leaves in the graphs' pool what the capture will need (E25)."""
+        """An eager pass that leaves in the graphs' pool what the capture will need (E25).
+
+        The capture keeps its logits, so each slot holds a block for its own: the ring's other slot
+        has its cold pass in between, and would have been content with this one.
+        """
         if slot.staged_event is None:
             slot.copy_inputs()
         with self._graphs.active():
             logits = self._forward(slot)
-        slot.warm = True
+        slot.warm, slot.reserve = True, logits
         self._counters.cold_steps += 1
         return logits.clone()  # E27: its owner must not hold a block that a capture will bake in
 
@@ -183,7 +188,7 @@ class DecodeGraphs:
         """E40: an error leaves the slot without a graph and is raised: nobody reads its logits."""
         graph = torch.cuda.CUDAGraph()
         torch.cuda.current_stream().synchronize()  # E24: capture begins on an idle stream
-        reserved = torch.cuda.memory_reserved()
+        reserved, slot.reserve = torch.cuda.memory_reserved(), None
         graph.capture_begin(pool=self._graphs.id, capture_error_mode="thread_local")
         try:
             if slot.staged_event is None:

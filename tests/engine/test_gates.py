@@ -5,23 +5,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import redgreen
-from engine import AsyncLLM, Flags
-from engine.checkpoints.corpus import PROMPTS
-from tests.engine import subjects
-from tests.engine.corpus import CHECKPOINTS, prompt_ids, texts
+from engine import Flags
+from tests.engine import gates, subjects
+from tests.engine.corpus import CHECKPOINTS, prompt_ids
+from tests.engine.gates import GOLDEN
 from tests.engine.harness import ON, ONE_SLOT, config, params, prompts, run
 
-GOLDEN = {  # after "The capital of France is Paris, and the"
-    "dense": " capital of Greece is Athens. What colour is",
-    "moe": " capital of Greece is Athens.The capital of",
-}
 REPETITIONS = [
     pytest.param("dense", 1, id="dense"),
     pytest.param("dense", 3, id="dense-three-times", marks=pytest.mark.slow),
@@ -32,44 +27,13 @@ REPETITIONS = [
 @pytest.mark.usefixtures("virtual_gpu")
 @pytest.mark.parametrize(("kind", "times"), REPETITIONS)
 def test_paged_engine(kind: str, times: int) -> None:
-    """Single, and six requests padded to eight."""
-    model, each = CHECKPOINTS / kind, params(16)
-    (prompt,) = prompt_ids(model, 1)
-    (golden,) = run(config(model), [prompt], each).tokens
-    assert texts(model, [golden]) == [PROMPTS[0] + GOLDEN[kind]]
-    for _ in range(times):
-        settings = config(model, "cuda", flags=ON, block_size=64, max_num_batched_tokens=128)
-        assert run(settings, [prompt], each).tokens == [golden]
-        six = run(settings, [prompt] * 6, each)
-        assert six.tokens == [golden] * 6
-        assert six.counters.replays > 0
-
-
-async def _collect(llm: AsyncLLM, prompt: list[int]) -> list[int]:
-    ids: list[int] = []
-    async for chunk in llm.generate(prompt, params(16)):
-        ids.extend(chunk.ids)
-    return ids
+    gates.paged_engine(kind, times)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("virtual_gpu")
 def test_async_serving(trained: Path) -> None:
-    """Batch 1 five times, then 32 callers at once; depth 2 and skipped drains engaged."""
-    given = (prompt_ids(trained) * 2)[:32]
-    expected = run(config(trained, num_blocks=512), given, params(16)).tokens
-
-    async def serve() -> None:
-        settings = config(trained, "cuda", flags=ON, max_num_seqs=32, num_blocks=512, block_size=16)
-        assert settings.depth == 2
-        async with AsyncLLM(settings) as llm:
-            for _ in range(5):
-                assert await _collect(llm, given[0]) == expected[0]
-            found = await asyncio.gather(*[_collect(llm, prompt) for prompt in given])
-            assert found == expected
-            assert llm.core.counters.drain_skips > 0
-
-    asyncio.run(serve())
+    gates.async_serving(trained)
 
 
 @pytest.mark.usefixtures("virtual_gpu")

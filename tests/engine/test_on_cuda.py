@@ -8,17 +8,19 @@ the virtual GPU proves, with the device's own timing.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine import AsyncLLM, Flags
+from engine import Flags
+from engine.core import EngineCore
 from engine.decode_graph import DecodeGraphs, GraphSlot
 from engine.pools import GraphPool, PersistentDecodeInputPool
-from tests.engine.harness import OFF, ON, WAYS, Result, config, params, prompts, run
+from tests.engine import gates
+from tests.engine.corpus import prompt_ids, texts, unknown_words
+from tests.engine.harness import OFF, ON, ONE_SLOT, WAYS, Result, config, params, prompts, run
 from tests.engine.tiny import write_checkpoint
 
 pytestmark = pytest.mark.cuda
@@ -61,12 +63,16 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("models") / "wide", vocab_size=1 << 17)
 
 
+def ramp(model: Path, flags: Flags) -> Result:
+    """Sizes ramp up and down, tables grow, both slots of each ring are captured."""
+    each = [params(10 + 8 * i) for i in range(len(PROMPTS))]
+    return run(config(model, "cuda", num_blocks=256, flags=flags), PROMPTS, each)
+
+
 @pytest.mark.parametrize("flags", [OFF, ON], ids=["off", "on"])
 def test_captures_take_nothing_from_the_driver(wide: Path, flags: Flags) -> None:
-    """R8, R9, R10: sizes ramp up and down, tables grow, both slots of each ring are captured."""
-    each = [params(10 + 8 * i) for i in range(len(PROMPTS))]
-    settings = config(wide, "cuda", num_blocks=256, flags=flags)
-    result = run(settings, PROMPTS, each)
+    """R8, R9, R10."""
+    result = ramp(wide, flags)
     assert result.counters.captures > 4
     assert result.counters.rebuilt_slots > 0
     assert result.counters.capture_reserved_bytes == 0
@@ -85,6 +91,21 @@ def test_without_the_cold_pass_a_capture_asks_the_driver(
 
     monkeypatch.setattr(DecodeGraphs, "_cold", without_pool)
     assert decode(wide, flags=ON).counters.capture_reserved_bytes > 0
+
+
+def test_without_a_block_for_each_slots_logits_a_capture_asks_the_driver(
+    wide: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R9: the other slot of the ring takes what the cold pass left."""
+    cold = DecodeGraphs._cold
+
+    def without_reserve(self: DecodeGraphs, slot: GraphSlot) -> torch.Tensor:
+        logits = cold(self, slot)
+        slot.reserve = None
+        return logits
+
+    monkeypatch.setattr(DecodeGraphs, "_cold", without_reserve)
+    assert ramp(wide, ON).counters.capture_reserved_bytes > 0
 
 
 @pytest.mark.parametrize("own_pool", [True, False])
@@ -108,29 +129,48 @@ def test_persistent_inputs_from_the_graphs_pool_starve_the_capture(own_pool: boo
     assert (torch.cuda.memory_reserved() == before) is own_pool
 
 
-async def _collect(llm: AsyncLLM, prompt: list[int]) -> list[int]:
-    ids: list[int] = []
-    async for chunk in llm.generate(prompt, params(24)):
-        ids.extend(chunk.ids)
-    return ids
+@pytest.mark.parametrize("kind", gates.GOLDEN)
+def test_paged_engine(kind: str) -> None:
+    gates.paged_engine(kind, times=3)
 
 
-@pytest.mark.parametrize("concurrent", [1, 32])
-def test_async_serving(dense: Path, concurrent: int) -> None:
-    """Batch 1 five times, and 32 callers; depth 2 and skipped drains engaged."""
-    given = prompts(concurrent, longest=12)
-    expected = run(config(dense, num_blocks=1024), given, params(24)).tokens
+def test_async_serving(trained: Path) -> None:
+    gates.async_serving(trained)
 
-    async def serve() -> None:
-        settings = config(dense, "cuda", flags=ON, max_num_seqs=32, num_blocks=1024)
-        async with AsyncLLM(settings) as llm:
-            assert settings.depth == 2
-            for _ in range(5):
-                found = await asyncio.gather(*[_collect(llm, prompt) for prompt in given])
-                assert found == expected
-            assert llm.core.counters.drain_skips > 0
 
-    asyncio.run(serve())
+def trained_run(model: Path, flags: Flags, late: bool = False) -> Result:
+    """Four prompts of the corpus; ``late``: MAIN is busy before each step, so its copies are."""
+    settings = config(model, "cuda", flags=flags, block_size=64, num_blocks=16)
+
+    def busy(core: EngineCore, step: int) -> None:
+        if late:
+            with torch.cuda.stream(core.runner._main):
+                torch.cuda._sleep(20_000_000)  # cycles: about 10 ms
+
+    return run(settings, prompt_ids(model, 4), params(26), each_step=busy)
+
+
+def test_off_and_on_on_trained_checkpoints(trained: Path) -> None:
+    off, on = trained_run(trained, OFF), trained_run(trained, ON)
+    plain = run(config(trained, block_size=64, num_blocks=16), prompt_ids(trained, 4), params(26))
+    assert off.tokens == on.tokens == plain.tokens
+    assert off.cache_bytes() == on.cache_bytes()
+    assert on.counters.replays > 10 and on.counters.drain_skips > 10
+
+
+def test_poison_is_red_each_time_copies_are_late(trained: Path) -> None:
+    """And the text stays coherent: that is why a reader does not notice."""
+    poison = Flags(executor=True, executor_poison=True)
+    right = trained_run(trained, ON, late=True).tokens
+    assert right == trained_run(trained, ON).tokens
+    poisoned = [trained_run(trained, poison, late=True).tokens for _ in range(3)]
+    assert poisoned[0] != right
+    assert poisoned[1:] == poisoned[:1] * 2
+    assert all(unknown_words(text) == set() for text in texts(trained, poisoned[0]))
+
+
+def test_no_double_buffer_passes(trained: Path) -> None:
+    assert trained_run(trained, ONE_SLOT, late=True).tokens == trained_run(trained, ON).tokens
 
 
 def test_bfloat16_is_the_same_off_and_on(tmp_path: Path) -> None:
