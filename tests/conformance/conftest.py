@@ -2,7 +2,7 @@
 
 A context on a real GPU takes seconds, and a kernel that is first loaded under a gate would block
 the host: all tests there share the worker's context, with modules loaded at once. What breaks a
-context (``breaks_the_context``) has a process of its own.
+context, or needs an allocator that nobody has used, has a process of its own (``own_process``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TAKEN = [("virtual-lazy", "grad"), ("virtual-lazy", "inference_mode"), ("virtual
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "breaks_the_context: no CUDA call succeeds after this test")
+    config.addinivalue_line("markers", "own_process: on a real GPU, not in a context with others")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,7 +95,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     work = partial(run, pyfuncitem.obj, kind, **arguments)
     if kind != "cuda":
         in_child(work)
-    elif pyfuncitem.get_closest_marker("breaks_the_context"):
+    elif pyfuncitem.get_closest_marker("own_process"):
         with ProcessPoolExecutor(1, get_context("spawn")) as alone:  # a fork cannot use CUDA again
             alone.submit(work).result()
     else:

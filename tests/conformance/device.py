@@ -107,6 +107,8 @@ class CudaDevice:
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
+        # A capture that failed leaves the generator where random numbers are refused.
+        torch.cuda.default_generators[0].graphsafe_set_state(torch.Generator("cuda"))
         warm_up()
         self._words = torch.zeros(64, dtype=torch.int32, pin_memory=True)
         self._gates: list[CudaGate] = []

@@ -62,7 +62,7 @@ READS: dict[str, Callable[[Tensor], object]] = {
     "bool": lambda t: bool(t[0] == 1),
     "nonzero": lambda t: t.nonzero(),
     "mask": lambda t: t[t > 0],
-    "equal": lambda t: torch.equal(t, t),
+    "equal": lambda t: torch.equal(t, t * 1),  # with itself CUDA may know without looking
     "allclose": lambda t: torch.allclose(t, t),
     "print": lambda t: str(t[:4]),
     "tensor": lambda t: torch.tensor([1.0, 2.0], device="cuda"),

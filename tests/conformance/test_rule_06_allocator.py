@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -264,6 +265,7 @@ def test_the_graph_of_autograd_keeps_the_block(gpu: Device) -> None:
     assert value(weight.grad) == 2
 
 
+@pytest.mark.own_process
 def test_a_temporary_of_an_expression_is_reused(gpu: Device, mode: str) -> None:
     a = block(1)
     b = (a + 1) * 2

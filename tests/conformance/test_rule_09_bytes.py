@@ -82,6 +82,7 @@ def test_a_pinned_destination_keeps_its_bytes_until_the_copy(gpu: Device, mode: 
         assert value(destination) == 5
 
 
+@pytest.mark.own_process
 def test_empty_like_new_empty_and_empty_strided_write_nothing(gpu: Device, mode: str) -> None:
     for make in (
         torch.empty_like,

@@ -96,7 +96,7 @@ def test_host_index_errors_are_immediate(gpu: Device) -> None:
         on_device(1)[5000]
 
 
-@pytest.mark.breaks_the_context
+@pytest.mark.own_process
 def test_a_wrong_device_index_surfaces_at_the_next_sync(gpu: Device, mode: str) -> None:
     a, index = on_device(1), torch.full((4,), 5000, device="cuda")
     a[index]
@@ -104,7 +104,7 @@ def test_a_wrong_device_index_surfaces_at_the_next_sync(gpu: Device, mode: str) 
         torch.cuda.synchronize()
 
 
-@pytest.mark.breaks_the_context
+@pytest.mark.own_process
 def test_a_device_error_is_sticky(gpu: Device) -> None:
     a, index = on_device(1), torch.full((4,), 5000, device="cuda")
     a[index]
@@ -115,7 +115,7 @@ def test_a_device_error_is_sticky(gpu: Device) -> None:
         a.cpu()
 
 
-@pytest.mark.breaks_the_context
+@pytest.mark.own_process
 def test_a_wrong_index_behind_a_gate_is_no_error_yet(gpu: Device) -> None:
     a, index, side = on_device(1), torch.full((4,), 5000, device="cuda"), torch.cuda.Stream()
     torch.cuda.synchronize()
