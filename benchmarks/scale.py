@@ -1,0 +1,75 @@
+"""Analysis of long traces: steps per second and memory per step, over four sizes.
+
+    python -m benchmarks.scale
+
+The trace is that of a pipeline that runs for ever: each turn uploads from a ring of pinned buffers,
+computes on a stream of its own and downloads, with events between the streams and one host sync.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+from redgreen.races import analyse
+from redgreen.trace import Access, Agent, Allocation, Extent, Kind, Site, Step, Trace
+
+SIZES = (125_000, 250_000, 500_000, 1_000_000)
+DEPTH, NBYTES = 4, 4096
+
+
+def pipeline(length: int) -> Trace:
+    """A race-free trace of about ``length`` steps."""
+    agents = [Agent(0, "host", True), *(Agent(i, f"stream {i}", False) for i in (1, 2, 3))]
+    allocations = [Allocation(i, i, 0, NBYTES, i % 4 == 0, 0) for i in range(4 * DEPTH)]
+    trace = Trace(agents=agents, sites=[Site("pipeline.py", 1, "turn")], allocations=allocations)
+    whole = Extent(0, NBYTES, NBYTES)
+
+    def add(agent: int, kind: Kind, op: str, key: object = None, **memories: int) -> None:
+        accesses = tuple(
+            Access(m, m, whole, name == "reads", name == "writes") for name, m in memories.items()
+        )
+        index = len(trace.steps)
+        trace.steps.append(
+            Step(index, agent, 0, kind, op, 0, f"{op}#{index}", accesses, key)  # type: ignore[arg-type]
+        )
+
+    turn = 0
+    while len(trace.steps) < length:
+        slot = turn % DEPTH
+        host, device, result, out = (4 * slot + i for i in range(4))
+        if turn >= DEPTH:
+            add(0, Kind.ACQUIRE, "event.synchronize", ("down", slot))
+            add(0, Kind.ACCESS, "read", reads=out)
+        add(0, Kind.ACCESS, "write", writes=host)
+        add(1, Kind.ACCESS, "upload", reads=host, writes=device)
+        add(1, Kind.PUBLISH, "record", ("up", slot))
+        add(2, Kind.ACQUIRE, "wait", ("up", slot))
+        for _ in range(4):
+            add(2, Kind.ACCESS, "kernel", reads=device, writes=result)
+        add(2, Kind.PUBLISH, "record", ("done", slot))
+        add(3, Kind.ACQUIRE, "wait", ("done", slot))
+        add(3, Kind.ACCESS, "download", reads=result, writes=out)
+        add(3, Kind.PUBLISH, "record", ("down", slot))
+        turn += 1
+    return trace
+
+
+def main() -> None:
+    for size in SIZES:
+        tracemalloc.start()
+        trace = pipeline(size)
+        kept = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        begin = time.perf_counter()
+        found = analyse(trace)
+        seconds = time.perf_counter() - begin
+        assert not found.races and found.count > size // 4
+        print(
+            f"{len(trace.steps):>9,} steps: {len(trace.steps) / seconds:>9,.0f} a second,"
+            f" {kept / len(trace.steps):.0f} B each in the trace"
+        )
+
+
+if __name__ == "__main__":
+    main()
