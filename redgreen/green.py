@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 
 from . import verdict
 from .describe import memory_name
@@ -19,6 +19,7 @@ from .verdict import Diagnostic, Evidence, Green, Race, Spot
 
 MakeToken = Callable[[Schedule, frozenset[Fault]], str]
 RECORDED = 2  # serial runs that were made and compared before
+MAX_NAMED = 4  # blocks that may have been accessed unseen
 
 
 class InternalError(Exception):
@@ -105,11 +106,13 @@ def _contradiction(base: Base, judged: Judged) -> None:
     for outcome, run in base.search.outcomes.items():
         if outcome == serial.outcome or choices(run.trace) != answers:
             continue
-        if not serial.trace.escapes:
+        traces = (serial.trace, run.trace)
+        unseen = dict.fromkeys(chain(*(t.escapes for t in traces), *(t.suspects for t in traces)))
+        if not unseen:
             raise InternalError(f"nothing races, but the output differs under {run.schedule}")
         judged.diagnostics.append(Diagnostic(
             "untracked-host-access", "", 0, f"the output differs under {run.schedule} though the "
-            f"trace has no race: {serial.trace.escapes[0]}"))
+            f"trace has no race: {'; '.join(islice(unseen, MAX_NAMED))}"))
 
 
 def _verdict(base: Base, judged: Judged) -> verdict.GreenVerdict:

@@ -157,3 +157,4 @@ class Trace:
     notes: list[Note] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)  # what the backend could not run
     escapes: list[str] = field(default_factory=list)  # blocks whose host accesses are not seen
+    suspects: list[str] = field(default_factory=list)  # blocks of which that cannot be excluded

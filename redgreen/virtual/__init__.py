@@ -66,6 +66,7 @@ class VirtualGPU:
         machine = self.gpu.machine
         self.control.freeze()
         machine.before_step = None
+        self.gpu.memory.pinned.look()
         trace = machine.finish()
         self.gpu.memory.close()
         trace.notes += [Note("uncontrolled", 0, what) for what in self.control.uncontrolled]

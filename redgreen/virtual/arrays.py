@@ -4,14 +4,16 @@ A `PinnedArray` is an ``ndarray`` over a pinned block. A view of it is another o
 or writes elements is recorded first, with the bytes of exactly the view in question, and is then
 done on a plain array over the same memory. Results that share no memory with a block are plain.
 
-What hands the memory to somebody else (``ctypes``, ``.data``, DLPack, ``.view(numpy.ndarray)``,
-``.base``, ``.flat``) makes the block escape. Extension modules that take the buffer directly
-(``memoryview`` before Python 3.12, Cython) cannot be seen; `redgreen.virtual.escapes` looks for
-their writes.
+C code that asks for plain bytes by the buffer protocol (``f.write``, ``f.readinto``, a hash, a
+socket) uses them in that call, which is recorded as well. What hands the memory to somebody else
+(``memoryview``, ``ctypes``, ``.data``, DLPack, ``.view(numpy.ndarray)``, ``.base``, ``.flat``)
+makes the block escape. C code that takes the pointer out of the array (``numpy.random`` with
+``out=``, Cython) asks nobody; `redgreen.virtual.escapes` looks for its writes.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,7 +22,8 @@ import numpy.typing as npt
 import torch
 
 from ..trace import Access, Extent
-from .escapes import escape
+from .buffers import replace_slot
+from .escapes import escape, hand_out
 from .extents import extent
 from .gpu import if_installed
 from .memory import Block
@@ -296,7 +299,7 @@ class PinnedArray(np.ndarray):
         return np.array(plain(self), dtype, copy=copy)
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        escape_array(self, "memoryview")
+        _give_bytes(self, flags)
         return memoryview(plain(self))
 
 
@@ -317,7 +320,23 @@ def escape_array(array: PinnedArray, how: str) -> None:
         escape(array._block, how)
 
 
+_WRITABLE, _ND = 1, 8  # PyBUF_WRITABLE, PyBUF_ND
+
+
+def _give_bytes(array: PinnedArray, flags: int) -> None:
+    """C code asks for the bytes. Who asks for strides or a format may keep what it gets."""
+    if flags & ~(_WRITABLE | _ND):
+        escape_array(array, "memoryview")
+    else:
+        writes = bool(flags & _WRITABLE)
+        record("buffer", array._block, accesses(array, not writes, writes))
+
+
+if sys.version_info < (3, 12):
+    replace_slot(PinnedArray, _give_bytes)
+
+
 def track(tensor: PinnedTensor) -> PinnedArray:
     """A tracked array over the tensor's bytes. Making it is no access."""
-    tensor.block.exposed = True
+    hand_out(tensor.block)
     return over(tensor.raw.resolve_conj().resolve_neg().numpy(), tensor.block)

@@ -112,6 +112,7 @@ class Heap:
         self.reuse_at_once = False  # rule switches 6 and 7: reuse ignores what is pending
         self.reserved = self.allocated = self.peak = 0
         self.closed = False
+        self.handed_out: dict[int, Callable[[], None]] = {}  # by allocation: looks at its bytes
 
     def allocate(self, nbytes: int, stream: int, site: int) -> Block:
         """A block for ``nbytes`` on ``stream`` (-1: host)."""
@@ -183,6 +184,8 @@ class Heap:
     def free(self, block: Block) -> None:
         if self.closed:
             return
+        if self.handed_out:
+            self.look(block.allocation)
         self.allocated -= block.size
         machine, died = self.machine, block.allocation
         pending = [
@@ -192,6 +195,13 @@ class Heap:
         if not block.captured:  # its reuse is between captures, and ordered where they replay
             machine.freed(died)
         self._put(Free(block.memory, block.start, block.size, block.stream, pending))
+
+    def look(self, *allocations: int) -> None:
+        """Were bytes written unseen in what was handed out? Once for each, at its end."""
+        for allocation in allocations or list(self.handed_out):
+            look = self.handed_out.pop(allocation, None)
+            if look is not None:
+                look()
 
     def _put(self, free: Free) -> None:
         """Neighbours in one memory merge, as in the caching allocator, where nothing is pending."""

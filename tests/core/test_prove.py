@@ -160,6 +160,17 @@ def test_a_difference_with_an_escaped_block_is_refuted() -> None:
     assert {"escaped", "untracked-host-access"} <= kinds(proof)
 
 
+def test_a_difference_with_a_suspected_block_is_refuted() -> None:
+    def change(number: int, run: Run) -> None:
+        run.trace.suspects.append("pinned 8 B by its array")
+        if run.schedule.policy == "lazy":
+            run.outcome = Outcome("returned", (Leaf("", "int", b"other"),))
+    proof = proof_of(Changed(OK, change))
+    assert proof.green.verdict == "refuted"
+    assert "untracked-host-access" in kinds(proof)
+    assert "escaped" not in kinds(proof)
+
+
 def test_an_escaped_block_without_a_difference_is_an_assumption() -> None:
     proof = proof_of(Changed(OK, lambda _, run: run.trace.escapes.append("pinned 8 B")))
     assert proof.green.verdict == "proved"

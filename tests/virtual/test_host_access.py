@@ -7,8 +7,12 @@ operands, and the bytes of the block that it must read and write.
 from __future__ import annotations
 
 import copy
+import ctypes
+import hashlib
 import io
+import os
 import pickle
+import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -188,6 +192,12 @@ ARRAY: list[tuple[str, Iterable[int], Iterable[int]]] = [
     ("np.save(io.BytesIO(), a)", ALL, NO),
     ("torch.from_numpy(a[1:]).sum()", row(1, 2), NO),
     ("torch.from_numpy(a)[:, 1].tolist()", column(1), NO),
+    ("open(os.devnull, 'wb').write(a)", ALL, NO),
+    ("io.BytesIO().write(a[1])", row(1), NO),
+    ("hashlib.sha256(a[:2])", row(0, 1), NO),
+    ("b''.join([a[0], a[2]])", row(0, 2), NO),
+    ("struct.unpack_from('f', a[1])", row(1), NO),
+    ("(ctypes.c_char * 16).from_buffer_copy(a[2])", row(2), NO),
     # writes
     ("a[0, 1] = 5", NO, element((0, 1))),
     ("a[1] = 5", NO, row(1)),
@@ -221,6 +231,8 @@ ARRAY: list[tuple[str, Iterable[int], Iterable[int]]] = [
     ("torch.from_numpy(a[1:]).fill_(1)", NO, row(1, 2)),
     ("torch.from_numpy(a)[0, 0] = 1", NO, element((0, 0))),
     ("a[1:] = a[:0:-1].copy()", row(1, 2), row(1, 2)),
+    ("io.BytesIO(bytes(16)).readinto(a[1])", NO, row(1)),
+    ("struct.pack_into('f', a[0], 4, 1.0)", NO, row(0)),
 ]
 
 ESCAPES = [
@@ -240,6 +252,12 @@ ESCAPES = [
     ("np.frombuffer(a)", "frombuffer"),
     ("torch.frombuffer(a, dtype=torch.float32)", "frombuffer"),
     ("a.__array__()", "__array__"),
+    ("memoryview(a)", "memoryview"),
+    ("memoryview(a[1])[0] = 7", "memoryview"),
+    ("pickle.PickleBuffer(a)", "memoryview"),
+    ("(ctypes.c_char * 48).from_buffer(a)", "memoryview"),
+    ("np.ndarray(12, np.float32, a)", "memoryview"),
+    ("np.random.default_rng().random(out=a, dtype=np.float32)", "C code with the array handed out"),
 ]
 
 
@@ -257,11 +275,13 @@ def run_all(statements: list[str]) -> dict[str, Seen]:
             p = torch.arange(12, dtype=torch.float32).view(3, 4).pin_memory()
             names: dict[str, Any] = {
                 "p": p, "a": p.numpy(), "t": torch.zeros(3, 4), "q": np.zeros((3, 4), np.float32),
-                "np": np, "torch": torch, "copy": copy, "io": io, "pickle": pickle,
+                "np": np, "torch": torch, "copy": copy, "io": io, "pickle": pickle, "os": os,
+                "ctypes": ctypes, "hashlib": hashlib, "struct": struct,
             }  # fmt: skip
             machine, block = virtual.gpu.machine, p.block  # type: ignore[attr-defined]
             before = len(machine.works)
             exec(statement, names)
+            virtual.gpu.memory.pinned.look()
             found = [
                 access
                 for work in machine.works[before:]
