@@ -7,7 +7,7 @@ from typing import Literal
 
 from .trace import EdgeSite
 
-Action = Literal["drop", "poison"]
+Action = Literal["drop", "poison", "wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,11 @@ class Fault:
     A dropped record leaves the event at its older record; a dropped host sync lets the host read
     early; a dropped ``record_stream`` lets the allocator reuse at once. ``poison``: the pinned
     source of the copy at ``edge`` (kind "copy") is overwritten right after the copy is enqueued.
+    ``wait``: no fault but its opposite; before each access of ``waiter`` at the site of ``edge`` it
+    waits for what ``awaited`` was given so far. Both are names of agents.
     """
 
     action: Action
     edge: EdgeSite
+    waiter: str = ""
+    awaited: str = ""

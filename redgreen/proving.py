@@ -14,6 +14,7 @@ from .faults import Fault
 from .green import InternalError, MakeToken, evidence, judge_program
 from .judge import Base, Judgement, indices, judge
 from .masks import Masks, covered_by, find_masks
+from .missing import missing_waits
 from .races import analyse
 from .recording import SubjectRaised, record
 from .run import Outcome, Run, Runner
@@ -65,6 +66,9 @@ def prove_runner(
     diagnostics = judged.diagnostics
     for key, variant in base.variants():
         diagnostics += from_trace(variant.trace, base.analyses[key])
+    if judged.green.verdict == "refuted" and base.racy:
+        progress("the wait that is missing", 0, 1)
+        diagnostics += missing_waits(base)
     edges = _Edges(base, make_token, progress, edges_glob)
     reports = edges.reports(declared)
     green = replace(judged.green, reference=same)

@@ -14,6 +14,7 @@ _VERDICTS = {
     "redundant": "yellow", "unexercised": "yellow", "inconclusive": "yellow",
 }  # fmt: skip
 _ORDER = ("inconclusive", "load-bearing", "masked", "redundant", "unexercised")
+_ELSEWHERE = ("witness", "missing-edge")  # diagnostics that have places of their own
 _GUARDS, _COVERS = 1, 3  # shown of the conflicts that an edge guards, and of what covers it
 
 
@@ -141,6 +142,14 @@ def _races(
             line for name in ("allocated", "freed") if race.get(name)
             for line in wrapped(f"{name:<10}", race[name], 4)
         ]  # fmt: skip
+    return lines + _missing(proof, style)
+
+
+def _missing(proof: Mapping[str, Any], style: Style) -> list[str]:
+    notes = [note for note in proof["diagnostics"] if note["kind"] == "missing-edge"]
+    lines = ["", style(f"MISSING  {count(len(notes), 'wait')}", "bold"), ""] if notes else []
+    for note in notes:
+        lines += wrapped("", f"{_place(note)}: {note['message']}", 0)
     return lines
 
 
@@ -156,7 +165,7 @@ def _shown(file: str) -> str:
 
 
 def _diagnostics(proof: Mapping[str, Any], style: Style) -> list[str]:
-    notes = [note for note in proof["diagnostics"] if note["kind"] != "witness"]
+    notes = [note for note in proof["diagnostics"] if note["kind"] not in _ELSEWHERE]
     if not notes:
         return []
     lines = [style(f"DIAGNOSTICS  {len(notes)}", "bold"), ""]

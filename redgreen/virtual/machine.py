@@ -53,6 +53,7 @@ class Machine:
         self.step_limit = step_limit
         self._dropped = {f.edge: f for f in faults if f.action == "drop"}
         self._poisoned = {f.edge: f for f in faults if f.action == "poison"}
+        self._inserted = [f for f in faults if f.action == "wait"]
         self._edge_ids: dict[tuple[str, int], int] = {}
         self._edge_sites: list[int] = []
         self._host_ids: dict[int, int] = {}
@@ -273,7 +274,33 @@ class Machine:
     def _enter(self, work: Work) -> None:
         if self.before_step is not None:
             self.before_step()
+        if self._inserted and work.kind is Kind.ACCESS:
+            self._wait_as_inserted(work)
         self._append(work)
+
+    def _wait_as_inserted(self, work: Work) -> None:
+        """The waits that a repair puts in front of this access."""
+        agents, site = self.trace.agents, self.sites.sites[work.site]
+        for fault in self._inserted:
+            if fault.edge.site != site or fault.waiter != agents[work.agent].name:
+                continue
+            for awaited in agents:
+                if awaited.name == fault.awaited:
+                    self.hits[fault] += 1
+                    self._insert_wait(work, awaited.id)
+
+    def _insert_wait(self, work: Work, awaited: int) -> None:
+        key = ("inserted", len(self.works))
+        record = Work(awaited, work.issuer, Kind.PUBLISH, "inserted record", work.site, key=key)
+        self.enqueue(record)
+        wait = Work(
+            work.agent, work.issuer, Kind.ACQUIRE, "inserted wait", work.site, key=key,
+            after=record,
+        )  # fmt: skip
+        if work.agent == work.issuer:
+            self._wait_then(wait, [record])
+        else:
+            self.enqueue(wait)
 
     def _append(self, work: Work) -> None:
         works = self.works

@@ -42,6 +42,7 @@ def test_corpus(expect: Expect) -> None:
         *_edges(expect, proof),
         *_masking(expect, proof),
         *_diagnostics(expect, proof),
+        *_missing(expect, proof),
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -129,6 +130,20 @@ def _masking(expect: Expect, proof: Mapping[str, Any]) -> Iterator[str]:
         }
         if got != expected:
             yield f"{edge['id']}: masking sets {_sorted(got)}, expected {_sorted(expected)}"
+
+
+def _missing(expect: Expect, proof: Mapping[str, Any]) -> Iterator[str]:
+    """Every race of the corpus is mended by waits, and where it has one race by one at its end."""
+    found = [d["line"] for d in proof["diagnostics"] if d["kind"] == "missing-edge"]
+    if not (expect.green == "refuted" and expect.races):
+        if found:
+            yield f"missing-edge at {found}"
+    elif not found:
+        yield "no missing-edge"
+    elif len(found) == len(proof["green"]["races"]) == 1:
+        ends = {line for race in expect.races for line in expect.lines("second", race.name)}
+        if not ends & set(found):
+            yield f"missing-edge at {found}, expected one of {sorted(ends)}"
 
 
 def _diagnostics(expect: Expect, proof: Mapping[str, Any]) -> Iterator[str]:
