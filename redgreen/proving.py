@@ -184,7 +184,7 @@ class _Edges:
             return f"inconclusive: {run.outcome.status}"
         if run.hits.get(fault, 0) == 0 or run.changed.get(fault, 0) == 0:
             return "unexercised: the poison was not written or equals the data"
-        if self.base.several:
+        if self.base.several and not self.base.is_new(run.outcome):
             return "inconclusive: the program has more than one outcome without it"
         if run.outcome in self.base.search.outcomes:
             return "inert: no output differs; nobody reads it late, or the program overwrites it"
