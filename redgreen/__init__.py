@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import Proof, SubjectRaised, UsageError, installed
+    from .api import Proof, SubjectRaised, UsageError, check, installed
 
-__all__ = ["Proof", "SubjectRaised", "UsageError", "installed", "prove"]
+__all__ = ["Proof", "SubjectRaised", "UsageError", "check", "installed", "prove"]
 
 
 def prove(callable: Callable[..., object], *args: Any, **options: Any) -> Proof:

@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from . import backend
+from .difference import first_difference
 from .isolation import ForkedRunner, virtual_gpu
 from .proving import BUDGET, SubjectRaised, prove_runner
+from .report.text import folded
 from .run import Outcome
-from .schedule import SERIAL
+from .schedule import SERIAL, Schedule
 from .subject import Call, Subject, UsageError, check_callable
 from .token import Tokens
 from .verdict import Proof
 
-__all__ = ["Proof", "SubjectRaised", "UsageError", "installed", "prove"]
+__all__ = ["Proof", "SubjectRaised", "UsageError", "check", "installed", "prove"]
 
 TIMEOUT = 60.0  # seconds a single run may take
 
@@ -45,6 +47,39 @@ def prove(
     check_callable(callable, subject.name, args)
     against = None if reference is None else Call(reference, args)
     return prove_subject(subject, device=device, reference=against, **options)
+
+
+def check(
+    callable: Callable[..., object],
+    *args: Any,
+    schedule: Schedule = SERIAL,
+    reference: Callable[..., object] | None = None,
+    allocator: str = "native",
+    timeout: float = TIMEOUT,
+) -> None:
+    """Run ``callable(*args)`` once under ``schedule`` and once serially (or the ``reference``).
+
+    For property-based tests: the schedules come from `redgreen.strategies`. Raises AssertionError
+    if the outputs differ in any byte, with the first that does and a token of the schedule;
+    SubjectRaised if the serial run fails, UsageError as `prove` does.
+    """
+    subject = Call(callable, args)
+    check_callable(callable, subject.name, args)
+    runner = make_runner(subject, "virtual", allocator, timeout)
+    if reference is None:
+        expected = runner.run(SERIAL).outcome
+        if expected.status != "returned":
+            raise SubjectRaised(f"{subject.name} failed:\n{expected.detail}")
+    else:
+        expected = _reference(make_runner(Call(reference, args), "virtual", allocator, timeout),
+                              lambda line: None)
+    found = runner.run(schedule).outcome
+    difference = first_difference(expected, found)
+    if difference:
+        token = Tokens(subject.program, allocator, runner.digests)(schedule, frozenset())
+        detail = f"\n{found.detail}" if found.detail else ""
+        lines = [difference, f"schedule: {schedule}", "token:", *folded(token)]
+        raise AssertionError("\n".join(lines) + detail)
 
 
 def prove_subject(

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Policy = Literal["serial", "lazy", "first", "last", "random"]
+Policy = Literal["serial", "lazy", "first", "last", "random", "late"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Schedule:
     serial: each device step executes as soon as it is issued. lazy: nothing executes before the
     host waits for it. first/last: ``stream`` (an agent's name) as soon as possible and the others
     lazily / lazily and the others as soon as possible. random: a seeded draw at each host step.
+    late: serial, but for the accesses in ``late`` (the n-th that is issued to a stream, from 0):
+    these and what comes after them on their streams execute when the host waits for them.
     """
 
     policy: Policy = "serial"
@@ -65,10 +67,12 @@ class Schedule:
     orders: tuple[Order, ...] = ()
     choices: tuple[tuple[str, bool], ...] = field(default=())  # label of the choice, answer
     torn: tuple[Torn, ...] = ()
+    late: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         text = {"first": f"first {self.stream}", "last": f"last {self.stream}",
-                "random": f"random {self.seed}"}.get(self.policy, self.policy)
+                "random": f"random {self.seed}",
+                "late": f"late {' '.join(map(str, self.late))}"}.get(self.policy, self.policy)
         parts = [text, *(f"hold {o.second} until {o.first}" for o in self.orders)]
         parts += [f"answer {label} {'yes' if yes else 'no'}" for label, yes in self.choices]
         parts += [f"{torn.how} {torn.step}" for torn in self.torn]

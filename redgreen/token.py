@@ -75,10 +75,12 @@ class Tokens:
 def encode(token: Token) -> str:
     """One word of printable ASCII that `decode` understands."""
     s = token.schedule
-    torn = [[torn.step, torn.how] for torn in s.torn]
+    rest: list[object] = [[[torn.step, torn.how] for torn in s.torn], s.late]
+    while rest and not rest[-1]:
+        rest.pop()
     content = [
         [s.policy, s.stream, s.seed, [[o.first, o.second] for o in s.orders],
-         [[label, int(yes)] for label, yes in s.choices], *([torn] if torn else [])],
+         [[label, int(yes)] for label, yes in s.choices], *rest],
         sorted([f.action, _pack_edge(f.edge)] for f in token.faults),
         token.program, token.hash_seed, token.allocator, token.base, token.outcome,
     ]
@@ -143,14 +145,15 @@ def _pack_edge(edge: EdgeSite) -> list[Any]:
 
 
 def _unpack(content: Any) -> Token:
-    (policy, stream, seed, orders, choices, *torn), faults, *rest = content
+    (policy, stream, seed, orders, choices, *parts), faults, *rest = content
+    torn, late = (*parts, [], [])[:2]
     program, hash_seed, allocator, base, outcome = rest
-    if policy not in ("serial", "lazy", "first", "last", "random"):
+    if policy not in ("serial", "lazy", "first", "last", "random", "late"):
         raise ValueError(policy)
     schedule = Schedule(
         policy, stream, seed, tuple(Order(first, second) for first, second in orders),
         tuple((label, bool(yes)) for label, yes in choices),
-        tuple(Torn(step, _way(how)) for step, how in torn[0]) if torn else (),
+        tuple(Torn(step, _way(how)) for step, how in torn), tuple(map(int, late)),
     )
     unpacked = frozenset(
         Fault(action, EdgeSite(kind, Site(*site))) for action, (kind, *site) in faults

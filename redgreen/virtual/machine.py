@@ -71,6 +71,8 @@ class Machine:
         self._random = random.Random(schedule.seed)
         self._eager = schedule.policy == "serial" and not schedule.orders
         self._favourite = -1
+        self._late = frozenset(schedule.late)
+        self._accesses = 0  # issued to streams so far
         self._running = False
         self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
         self.thread_names: dict[int, str] = {}
@@ -237,6 +239,9 @@ class Machine:
             return work
         if self._torn and work.label in self._torn:
             self._part(work)
+        if self._late and work.kind is Kind.ACCESS:
+            work.late = self._accesses in self._late
+            self._accesses += 1
         self.queues[work.agent].append(work)
         self._advance()
         return work
@@ -371,13 +376,13 @@ class Machine:
                 self._advance_randomly()
             elif policy == "first":
                 self._advance_first()
-            else:
+            else:  # serial, last, late
                 self._advance_all(but=self._favourite if policy == "last" else -1)
         finally:
             self._running = False
 
     def _advance_all(self, but: int) -> None:
-        while ready := [w for w in self._ready() if w.agent != but]:
+        while ready := [w for w in self._ready() if w.agent != but and not w.late]:
             self._pop(min(ready, key=lambda w: w.index))
 
     def _advance_first(self) -> None:

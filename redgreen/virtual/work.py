@@ -13,7 +13,7 @@ class Work:
 
     __slots__ = (
         "accesses", "after", "agent", "allocation", "done", "edges", "index", "issuer", "key",
-        "kind", "label", "op", "run", "site", "taken", "targets",
+        "kind", "label", "late", "op", "run", "site", "taken", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -37,6 +37,7 @@ class Work:
         self.label = ""
         self.done = False
         self.taken = False
+        self.late = False  # waits until it is waited for
         self.allocation = -1
 
 

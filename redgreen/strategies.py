@@ -1,0 +1,37 @@
+"""Hypothesis strategies: schedules to run a program under, beside whatever workload is drawn.
+
+    @given(batches=st.lists(st.integers(1, 64)), schedule=redgreen.strategies.schedules())
+    def test_pipeline(batches, schedule):
+        redgreen.check(run_pipeline, batches, schedule=schedule)
+
+A schedule departs from the serial one in a few steps, which are late. It shrinks to the fewest of
+them and to the earliest, so a failure names the steps whose lateness the program cannot bear.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from .schedule import SERIAL, Schedule
+from .token import decode
+
+__all__ = ["from_token", "schedules"]
+
+
+def schedules(*, steps: int = 64, departures: int = 6) -> st.SearchStrategy[Schedule]:
+    """Serial, but for up to ``departures`` late steps among the first ``steps`` device accesses.
+
+    Raises ValueError if a number is not positive.
+    """
+    if steps < 1 or departures < 1:
+        raise ValueError(f"steps and departures are at least 1, not {steps} and {departures}")
+    few = st.lists(st.integers(0, steps - 1), max_size=departures, unique=True)
+    return few.map(lambda late: Schedule("late", late=tuple(sorted(late))) if late else SERIAL)
+
+
+def from_token(token: str) -> Schedule:
+    """The schedule that a failure printed, for ``redgreen.check(..., schedule=...)``.
+
+    Raises redgreen.UsageError for what is no token.
+    """
+    return decode(token).schedule
