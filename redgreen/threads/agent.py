@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ class Agent:
         self.waits_for = ""  # for reports
         self.queue: list[Agent] | None = None  # where it is lined up
         self.due: Due | None = None
+        self.may_go_on: Callable[[], bool] | None = None  # held up: can it go on by now?
+        self.patience = 0  # held up: how much more the others may do about it
         self.error: BaseException | None = None  # raised where it is blocked
         self.operations = 0  # since it last blocked
         self.outside = False  # in a call that really blocks, or uncontrolled for good

@@ -3,17 +3,21 @@
 Who runs next, in this order:
 
 1. a runnable thread, first come first served (or as the chooser says);
-2. a thread that is back from a call outside control, the lowest number first: only when nothing
+2. a thread that was held up by something that others had to do, and that they have done;
+3. a thread that is back from a call outside control, the lowest number first: only when nothing
    else can run, because *when* it came back is not reproducible;
-3. with threads still outside: nobody, until one is back or real time has reached the earliest due;
-4. the thread whose wait runs out first: virtual time jumps there;
-5. nobody can ever run: ``Deadlock`` is raised in the main thread.
+4. with threads still outside: nobody, until one is back or real time has reached the earliest due;
+5. the thread whose wait runs out first: virtual time jumps there;
+6. nobody can ever run: ``Deadlock`` is raised in the main thread.
+
+A thread that is held up can always go on, at a price: it is told so instead of 4 and 6, and after
+so many rounds of 5 (others may be polling for what only it can do).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from redgreen.threads.agent import Agent, Deadlock, Due, Unwound, Wake
@@ -27,6 +31,8 @@ from redgreen.threads.stacks import describe
 # it lets others run, and is charged for the time, or what it polls for might never come.
 SPIN = 1000
 SPIN_SECONDS = 0.05
+PATIENCE = 16  # rounds that the others may make while a thread is held up: waits that run out,
+ROUND = 100  # spinning, or so many exchanges of the baton
 
 
 class Chooser(Protocol):
@@ -56,6 +62,8 @@ class Baton:
         self._section = Section()
         self._runnable: list[Agent] = []
         self._returned: list[Agent] = []
+        self._held_up: list[Agent] = []
+        self._exchanges = 0
         self.running: Agent | None = self.add("main")
         self.running.ident = get_ident()
 
@@ -107,6 +115,21 @@ class Baton:
             agent.due = due
             queue.append(agent)
             self._hand_on()
+        return self._woken(agent)
+
+    def hold_up(self, agent: Agent, may_go_on: Callable[[], bool], what: str) -> bool:
+        """Let the others run until ``may_go_on``. False: that is not so, and none of them can
+        change it (or none did for long)."""
+        with self._section:
+            if not self.live:
+                return False
+            agent.waits_for = what
+            agent.may_go_on, agent.patience = may_go_on, PATIENCE
+            self._held_up.append(agent)
+            self._hand_on()
+        return self._woken(agent) is Wake.READY
+
+    def _woken(self, agent: Agent) -> Wake:
         self.park(agent)
         agent.operations = 0
         agent.waits_for = ""
@@ -126,10 +149,12 @@ class Baton:
         """Let the others that can run do so first."""
         with self._section:
             agent.operations = 0
-            if not self.live or not (self._runnable or self._returned):
+            if not self.live:
                 return
             self._runnable += sorted(self._returned, key=lambda back: back.id)
             self._returned.clear()
+            if not (self._relieve() or self._lose_patience() or self._runnable):
+                return
             self._runnable.append(agent)
             self._hand_on()
         self.park(agent)
@@ -199,14 +224,22 @@ class Baton:
             self._grant(self.running)
 
     def _next(self) -> Agent | None:
-        if self._runnable:
+        self._exchanges += 1
+        if self._exchanges % ROUND == 0:
+            self._lose_patience()
+        if self._runnable or self._relieve():
             return self._choose()
         if self._returned:
             back = min(self._returned, key=lambda agent: agent.id)
             self._returned.remove(back)
             return back
         waiting = self._earliest()
-        if self._anyone_outside():
+        outside = self._anyone_outside()
+        if self._held_up and (outside or waiting is None or self._lose_patience()):
+            if not self._runnable:
+                self._let_go(self._held_up[0], Wake.TIMEOUT)
+            return self._choose()
+        if outside:
             if waiting is not None:
                 self._open_gate(waiting)  # it wakes, and keeps watch over its own due
             return None
@@ -223,6 +256,28 @@ class Baton:
             return runnable.pop()
         chosen = self._chooser.choose([agent.id for agent in runnable])
         return runnable.pop([agent.id for agent in runnable].index(chosen))
+
+    def _relieve(self) -> bool:
+        """Make the first thread runnable that was held up and is not any more."""
+        for agent in self._held_up:
+            if agent.may_go_on is not None and agent.may_go_on():
+                self._let_go(agent, Wake.READY)
+                return True
+        return False
+
+    def _lose_patience(self) -> bool:
+        """The others do something once more that may help nobody. Is that enough?"""
+        for agent in self._held_up:
+            agent.patience -= 1
+        if self._held_up and self._held_up[0].patience < 0:
+            self._let_go(self._held_up[0], Wake.TIMEOUT)
+            return True
+        return False
+
+    def _let_go(self, agent: Agent, wake: Wake) -> None:
+        self._held_up.remove(agent)
+        agent.may_go_on, agent.wake = None, wake
+        self._runnable.append(agent)
 
     def _earliest(self) -> Agent | None:
         waiting = [agent for agent in self.agents if agent.due is not None]

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 
 from redgreen.threads import install
-from redgreen.threads.agent import Agent, Deadlock, current_or_outside, enter, installed
+from redgreen.threads.agent import Agent, Deadlock, current, current_or_outside, enter, installed
 from redgreen.threads.baton import Baton, Chooser, FirstCome
 from redgreen.threads.order import Listener, Order, Silent
 from redgreen.threads.originals import get_ident
@@ -66,6 +66,13 @@ class Control:
             self._order.step(agent.id)
             if not agent.outside:
                 self.baton.tick(agent)
+
+    def hold_up(self, may_go_on: Callable[[], bool], what: str) -> bool:
+        """The running thread cannot go on unless others do something first: they run until
+        ``may_go_on`` (which is asked in any thread). False: they cannot, and it still cannot.
+        """
+        agent = current()
+        return agent is not None and agent.baton.hold_up(agent, may_go_on, what)
 
     def freeze(self) -> None:
         """The subject has returned: the other threads stay where they are until control ends.

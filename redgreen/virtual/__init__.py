@@ -51,6 +51,7 @@ class VirtualGPU:
             opening.enter_context(self.control)
             machine.thread_key = current_agent
             machine.before_step = self.control.step
+            machine.hold_up = self.control.hold_up
             self._open = opening.pop_all()
         return self
 

@@ -7,7 +7,9 @@ it was bound to when it was issued, and an `Order` of the schedule holds one ste
 
 The policy is asked at every host step, before the step happens. A host step that waits (a
 synchronize, `.item()`) makes the device run just what it waits for. When that cannot be done
-without breaking an `Order`, the order is broken and reported: a schedule never deadlocks the host.
+without breaking an `Order`, the other host threads go on, as they do while one is blocked in a
+sync. When none of them can make it possible, the order is broken and reported: a schedule never
+deadlocks the host.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ POLLS = 16  # fruitless polls of one site after which the device must have made 
 
 class Diverged(BaseException):
     """The run did more steps than its limit. Not an Exception: programs swallow those."""
+
+
+def _thread_of(label: str) -> str:
+    """The host thread that issues the step of this label, as `Machine._label` writes it."""
+    return label.rpartition("#")[0].partition("@")[2]
 
 
 class Machine:
@@ -77,6 +84,7 @@ class Machine:
         self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
         self.thread_names: dict[int, str] = {}
         self.before_step: Callable[[], None] | None = None  # host threads under control
+        self.hold_up: Callable[[Callable[[], bool], str], bool] = lambda possible, what: False
 
     # -- agents and edges ------------------------------------------------------------------------
 
@@ -214,8 +222,8 @@ class Machine:
         if answer is None:
             answer = all(w.done for w in pending)
         if answer:
-            for w in pending:
-                self.force(w)
+            for w in pending:  # inside the allocator nobody else may run
+                self.force(w, yielding=allocation < 0)
         self._polls[work.site] = 0 if answer else polls
         work.taken = answer
         work.done = True
@@ -421,12 +429,13 @@ class Machine:
             seen.add(head.index)
             target = blocker
 
-    def force(self, target: Work) -> None:
-        """Runs what ``target`` needs, and target. Orders that stand in the way are broken."""
+    def force(self, target: Work, yielding: bool = True) -> None:
+        """Runs what ``target`` needs, and target. Orders that stand in the way and that no other
+        host thread makes it possible to keep are broken."""
         while not target.done:
             step = self._next_towards(target)
             if isinstance(step, Order):
-                self.broken.append(step)
+                self._get_past(step, lambda: self._held_back(target), yielding)
             elif isinstance(step, Gate):
                 step.broken = True
                 self.gates.remove(step)
@@ -434,13 +443,43 @@ class Machine:
             else:
                 self._pop(step)
 
+    def _held_back(self, target: Work) -> Order | None:
+        step = None if target.done else self._next_towards(target)
+        return step if isinstance(step, Order) else None
+
     def _require(self, order: Order) -> None:
         """Keeps an order whose later step is the host step that is about to happen."""
+        while self._unissued(order):
+            self._get_past(order, lambda: self._unissued(order))
         first = self._watched[order.first]
-        if first is None:
-            self.broken.append(order)
-        elif not first.done:
+        if first is not None and not first.done and order not in self.broken:
             self.force(first)
+
+    def _unissued(self, order: Order) -> Order | None:
+        """The order, as long as only a host thread can get its first step done."""
+        first = self._watched[order.first]
+        if order in self.broken or (first and (first.done or first.agent in self.queues)):
+            return None
+        return order
+
+    def _get_past(
+        self, order: Order, in_the_way: Callable[[], Order | None], yielding: bool = True
+    ) -> None:
+        """Another host thread may do what the order waits for: let it. Else break the order."""
+        first = self._watched[order.first]
+        theirs = first is None or first.agent not in self.queues
+        if yielding and theirs and _thread_of(order.first) != self._my_name():
+            if self.hold_up(lambda: in_the_way() is None, "waits for the device"):
+                return
+            left = in_the_way()
+            if left is None:
+                return
+            order = left
+        self.broken.append(order)
+
+    def _my_name(self) -> str:
+        me = self.host()
+        return "" if me == 0 else self.trace.agents[me].name
 
     def hold(self, agent: int) -> Gate:
         """Nothing issued to this stream from now on executes before the gate is opened."""

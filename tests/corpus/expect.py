@@ -475,6 +475,68 @@ def _extras() -> tuple[Expect, ...]:
         ),
         proved("decode_graph_both_ways", "extra_decode_graph:both_ways"),
         refuted("decode_graph_one_way", "extra_decode_graph:one_way", Race("WAR")),
+        proved("late_event_waits", "extra_late_sync:by_event", args=(False,)),
+        refuted(
+            "late_event_waits_late", "extra_late_sync:by_event", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved("late_timed_wait_waits", "extra_late_sync:by_timed_wait", args=(False,)),
+        refuted(
+            "late_timed_wait_waits_late", "extra_late_sync:by_timed_wait", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved("late_condition_waits", "extra_late_sync:by_condition", args=(False,)),
+        refuted(
+            "late_condition_waits_late", "extra_late_sync:by_condition", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved("late_barrier_waits", "extra_late_sync:by_barrier", args=(False,)),
+        refuted(
+            "late_barrier_waits_late", "extra_late_sync:by_barrier", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved("late_future_waits", "extra_late_sync:by_future", args=(False,)),
+        refuted(
+            "late_future_waits_late", "extra_late_sync:by_future", Race("HOST-RAW"),
+            args=(True,), edges={},
+        ),
+        proved("late_item_waits", "extra_late_sync:by_item", args=(False,)),
+        refuted(
+            "late_item_waits_late", "extra_late_sync:by_item", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved("late_blocking_copy_waits", "extra_late_sync:by_blocking_copy", args=(False,)),
+        refuted(
+            "late_blocking_copy_waits_late", "extra_late_sync:by_blocking_copy", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved(
+            "late_two_workers_waits", "extra_late_sync:two_workers", args=(False,),
+            right="right_twice",
+        ),
+        refuted(
+            "late_two_workers_waits_late", "extra_late_sync:two_workers", Race("HOST-RAW"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        proved("late_upload_waits", "extra_late_sync:upload", args=(False,), right="right_upload"),
+        refuted(
+            "late_upload_waits_late", "extra_late_sync:upload", Race("HOST-WAR"),
+            args=(True,), edges={"early": "absent"},
+        ),
+        refuted("late_sleep", "extra_late_sync:by_sleep", Race("HOST-RAW")),
+        proved("late_flag", "extra_late_sync:by_flag"),
+        refuted("late_query", "extra_late_sync:by_query", Race("HOST-RAW")),
+        proved(
+            "late_queue", "extra_late_sync:queue_of_events", args=(True,), right="right_items",
+        ),
+        refuted(
+            "late_queue_no_wait", "extra_late_sync:queue_of_events", Race("HOST-RAW"),
+            args=(False,),
+            # The producer never blocks: in the recorded order both items are in the queue before
+            # main gets the first, so its wait for the first copy orders that for main.
+            edges={"record": "redundant", "wait": "absent", "late": "any"},
+        ),
+        refuted("late_nobody_told", "extra_late_sync:nobody_told", Race("HOST-WAR/HOST-RAW")),
     )
 
 
