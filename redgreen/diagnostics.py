@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from .describe import conflict_name, place, step_name
 from .edges import path
+from .hostorder import unfixed
 from .lifetimes import latent_frees
 from .overwait import over_waits, rearmed
 from .races import Analysis
@@ -15,6 +16,7 @@ from .verdict import Diagnostic
 
 MAX_INCIDENTAL = 20
 MAX_LOOKED_AT = 400
+MAX_HOST_ORDER = 20
 
 
 def at(trace: Trace, site: int, kind: str, message: str) -> Diagnostic:
@@ -34,6 +36,7 @@ def from_trace(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
     yield from _unawaited(trace)
     yield from _too_much(trace, found)
     yield from _incidental(trace, found)
+    yield from _host_order(trace, found)
 
 
 def unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -109,3 +112,20 @@ def _incidental(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
             return
 
 
+def _host_order(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
+    """Conflicts that the recorded order of the host threads decides, and nothing else."""
+    seen: dict[tuple[int, int, int, int], None] = {}
+    for conflict in unfixed(trace, found):
+        first, second = trace.steps[conflict.first], trace.steps[conflict.second]
+        key = first.site, second.site, first.agent, second.agent
+        if key in seen or len(seen) >= MAX_HOST_ORDER:
+            continue
+        seen[key] = None
+        if first.agent == second.agent:
+            threads = " and ".join(trace.agents[step.issuer].name for step in (first, second))
+            lines = " and ".join(place(trace.sites[step.site]) for step in (first, second))
+            what = f"{threads} enqueue on {trace.agents[first.agent].name} at {lines} in an order"
+        else:
+            what = f"{conflict_name(trace, conflict)}: ordered by calls of host threads in an order"
+        yield at(trace, second.site, "host-order", f"{what} that no lock, queue, start or join "
+                 "fixes; the verdicts hold for the recorded order only")

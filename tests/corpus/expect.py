@@ -537,6 +537,13 @@ def _extras() -> tuple[Expect, ...]:
             edges={"record": "redundant", "wait": "absent", "late": "any"},
         ),
         refuted("late_nobody_told", "extra_late_sync:nobody_told", Race("HOST-WAR/HOST-RAW")),
+        proved("shared_stream", "extra_shared_stream:unordered"),
+        proved("shared_stream_ordered", "extra_shared_stream:ordered"),
+        proved("shared_stream_disjoint", "extra_shared_stream:disjoint", right="right_rows"),
+        proved("shared_stream_own", "extra_shared_stream:each_its_own"),
+        proved("shared_stream_wait", "extra_shared_stream:wait_may_be_early"),
+        proved("shared_stream_wait_after", "extra_shared_stream:wait_after_record"),
+        proved("shared_stream_sync", "extra_shared_stream:device_sync_by_another"),
     )
 
 

@@ -26,6 +26,7 @@ EXACT = frozenset(
         "event-rearmed",
         "event-without-waiter",
         "latent-use-after-free",
+        "host-order",
     }
 )
 HAZARDS = frozenset({"RAW", "WAR", "WAW", "UAF", "HOST-RAW", "HOST-WAR", "HOST-WAW"})

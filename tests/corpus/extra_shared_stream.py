@@ -1,0 +1,171 @@
+"""Two threads enqueue on one stream, or record and wait: is the order of their calls fixed?"""
+
+import queue
+import threading
+from collections.abc import Callable
+
+import torch
+
+N = 4
+SPIN = 1_000_000
+
+
+def right() -> torch.Tensor:
+    return torch.full((N,), 2.0)
+
+
+def right_rows() -> torch.Tensor:
+    return torch.stack([torch.full((N,), 1.0), torch.full((N,), 2.0)])
+
+
+def _in_threads(*bodies: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=body) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def unordered() -> torch.Tensor:
+    """Proved for the order that was recorded; the other one gives 1."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.zeros(N, device="cuda")
+
+    def one() -> None:
+        with torch.cuda.stream(side):
+            device.fill_(1.0)
+
+    def two() -> None:
+        with torch.cuda.stream(side):
+            device.fill_(2.0)  # diag: host-order
+
+    _in_threads(one, two)
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def ordered() -> torch.Tensor:
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.zeros(N, device="cuda")
+    done: queue.Queue[None] = queue.Queue()
+
+    def one() -> None:
+        with torch.cuda.stream(side):
+            device.fill_(1.0)
+        done.put(None)
+
+    def two() -> None:
+        done.get()
+        with torch.cuda.stream(side):
+            device.fill_(2.0)
+
+    _in_threads(two, one)
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def disjoint() -> torch.Tensor:
+    """No order, but no bytes in common either."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.zeros(2, N, device="cuda")
+
+    def one() -> None:
+        with torch.cuda.stream(side):
+            device[0].fill_(1.0)
+
+    def two() -> None:
+        with torch.cuda.stream(side):
+            device[1].fill_(2.0)
+
+    _in_threads(one, two)
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def each_its_own() -> torch.Tensor:
+    """The second thread's tensor takes the block that the first one freed."""
+    made: list[torch.Tensor] = []
+
+    def one() -> None:
+        torch.full((N,), 1.0, device="cuda").add_(1)
+
+    def two() -> None:
+        made.append(torch.full((N,), 2.0, device="cuda"))
+
+    _in_threads(one, two)
+    host = torch.empty(N, pin_memory=True)
+    host.copy_(made[0], non_blocking=True)
+    torch.cuda.synchronize()  # edge: load-bearing
+    return host
+
+
+def wait_may_be_early() -> torch.Tensor:
+    """The wait finds the record only because that thread ran first."""
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(first):
+        device = torch.full((N,), 1.0, device="cuda")
+    second.wait_stream(first)  # edge: any
+    written = torch.cuda.Event()
+    made: list[torch.Tensor] = []
+
+    def write() -> None:
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(SPIN)
+            device.fill_(2.0)
+            written.record()  # edge: load-bearing
+
+    def read() -> None:
+        with torch.cuda.stream(second):
+            second.wait_event(written)  # edge: load-bearing
+            made.append(device.clone())  # diag: host-order
+
+    _in_threads(write, read)
+    torch.cuda.synchronize()  # edge: load-bearing
+    return made[0]
+
+
+def wait_after_record() -> torch.Tensor:
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    with torch.cuda.stream(first):
+        device = torch.full((N,), 1.0, device="cuda")
+    second.wait_stream(first)  # edge: any
+    made: list[torch.Tensor] = []
+    records: queue.Queue[torch.cuda.Event] = queue.Queue()
+
+    def write() -> None:
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(SPIN)
+            device.fill_(2.0)
+            records.put(first.record_event())  # edge: load-bearing
+
+    def read() -> None:
+        with torch.cuda.stream(second):
+            second.wait_event(records.get())  # edge: load-bearing
+            made.append(device.clone())
+
+    _in_threads(read, write)
+    torch.cuda.synchronize()  # edge: load-bearing
+    return made[0]
+
+
+def device_sync_by_another() -> torch.Tensor:
+    """One thread waits for the device; that the other had enqueued by then is luck."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.full((N,), 2.0, device="cuda")
+    host = torch.zeros(N, pin_memory=True)
+    made: list[torch.Tensor] = []
+
+    def copy() -> None:
+        with torch.cuda.stream(side):
+            host.copy_(device, non_blocking=True)
+
+    def read() -> None:
+        torch.cuda.synchronize()  # edge: load-bearing
+        made.append(host.clone())  # diag: host-order
+
+    _in_threads(copy, read)
+    return made[0]
