@@ -33,6 +33,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 class Kind(enum.Enum):
@@ -86,8 +87,7 @@ class Extent:
     lattice: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):  # a tuple: there are millions, and they are made fast
     """Bytes that a step reads, writes or both. ``memory`` is physical: lifetimes share it."""
 
     memory: int  # a segment of device memory or a pinned host block; ids never reused
@@ -97,8 +97,7 @@ class Access:
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """One lifetime of a range of memory."""
 
     id: int

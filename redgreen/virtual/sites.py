@@ -24,7 +24,9 @@ _GLUE = {_STDLIB + name for name in ("contextlib.py", "functools.py", "threading
 _GLUE_DIRS = (_STDLIB + "concurrent" + os.sep,)
 
 _USER, _TORCH_FRAME, _HIDDEN = 0, 1, 2
-_kinds: dict[CodeType, int] = {}
+# By id: to hash a code object costs more than the rest of a look-up.
+_kinds: dict[int, int] = {}
+_kept: list[CodeType] = []  # their ids are nobody else's
 
 
 def _kind(code: CodeType) -> int:
@@ -37,28 +39,29 @@ def _kind(code: CodeType) -> int:
         kind = _HIDDEN
     else:
         kind = _USER
-    _kinds[code] = kind
+    _kinds[id(code)] = kind
+    _kept.append(code)
     return kind
 
 
 class SiteTable:
-    """Numbers the sites of one run; a site is looked up by (code object, line), so it is cheap."""
+    """Numbers the sites of one run."""
 
     def __init__(self) -> None:
         self.sites: list[Site] = [Site("", 0, "", "")]  # 0: no frame at all
         self._by_place: dict[tuple[CodeType, int], int] = {}
+        self._by_instruction: dict[tuple[int, int], int] = {}  # the same, without asking for lines
         self._by_edge: dict[tuple[CodeType, int, CodeType | None, int], int] = {}
 
-    def here(self) -> int:
-        """The site of the current call, for steps."""
-        frame: FrameType | None = sys._getframe(1)
+    def here(self, skip: int = 1) -> int:
+        """The site of the current call, for steps; ``skip`` frames are known to be redgreen's."""
+        frame: FrameType | None = sys._getframe(skip)
         below: FrameType | None = None
         kinds = _kinds
         while frame is not None:
-            code = frame.f_code
-            kind = kinds.get(code)
+            kind = kinds.get(id(frame.f_code))
             if kind is None:
-                kind = _kind(code)
+                kind = _kind(frame.f_code)
             if kind == _USER:
                 return self._place(frame)
             if kind == _TORCH_FRAME and below is None:
@@ -67,11 +70,15 @@ class SiteTable:
         return self._place(below) if below is not None else 0
 
     def _place(self, frame: FrameType) -> int:
-        key = (frame.f_code, frame.f_lineno)
-        index = self._by_place.get(key)
+        instruction = (id(frame.f_code), frame.f_lasti)
+        index = self._by_instruction.get(instruction)
         if index is None:
-            index = self._by_place[key] = len(self.sites)
-            self.sites.append(_site(frame, None))
+            key = (frame.f_code, frame.f_lineno)
+            index = self._by_place.get(key)
+            if index is None:
+                index = self._by_place[key] = len(self.sites)
+                self.sites.append(_site(frame, None))
+            self._by_instruction[instruction] = index
         return index
 
     def edge(self) -> int:
@@ -79,7 +86,7 @@ class SiteTable:
         frame: FrameType | None = sys._getframe(1)
         below: FrameType | None = None
         while frame is not None:
-            kind = _kinds.get(frame.f_code)
+            kind = _kinds.get(id(frame.f_code))
             if kind is None:
                 kind = _kind(frame.f_code)
             if kind == _USER:

@@ -59,18 +59,13 @@ class VirtualTensor(torch.Tensor):
             self._accesses = cache
         found = cache.get((reads, writes))
         if found is None:
-            real, block = self.raw, self.block
-            size = real.element_size()
-            where = extent(
-                block.start + int(real.storage_offset()) * size,
-                tuple(real.shape), real.stride(), size,
-            )  # fmt: skip
-            if where is None:
-                found = ()
-            else:
-                found = (
-                    Access(block.memory.id, block.allocation, where, reads, writes),
-                )
+            shape, strides, dtype = self.meta
+            size, block = dtype.itemsize, self.block
+            start = block.start + int(self.raw.storage_offset()) * size
+            where = extent(start, shape, strides, size)
+            found = ()
+            if where is not None:
+                found = (Access(block.memory.id, block.allocation, where, reads, writes),)
             cache[reads, writes] = found
         return found
 
