@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
-from .dispatch import adopt, allocate, aten, dispatch, host_operator, host_value, resize, special
+from .dispatch import aten, dispatch, special
 from .escapes import watch
 from .gpu import BACKEND, GPU
+from .host import host_operator, host_value
 from .metadata import check_overlap
+from .outputs import adopt, allocate, resize
 from .tensor import DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
 from .unwrapping import internals, unwrap
 from .work import Work

@@ -9,26 +9,10 @@ from torch._library.custom_ops import OPDEFS
 from torch._prims_common import suggest_memory_format
 
 from .gpu import gpu
-from .tensor import DeviceTensor
-from .unwrapping import internals, unwrap
+from .unwrapping import Arguments, internals, unwrap
 
 aten = torch.ops.aten
 _metas: dict[Any, Any] = {}
-
-
-def _signature(values: Any) -> tuple[Any, ...]:
-    parts: list[Any] = []
-    for value in values:
-        kind = type(value)
-        if kind is DeviceTensor:
-            parts.append(value.meta)
-        elif isinstance(value, torch.Tensor):
-            parts.append((tuple(value.shape), value.stride(), value.dtype, 0))
-        elif kind is list or kind is tuple:
-            parts.append(_signature(value))
-        else:
-            parts.append((kind, value))  # 1, 1.0 and True are equal but promote differently
-    return tuple(parts)
 
 
 def to_meta(value: Any) -> Any:
@@ -66,9 +50,9 @@ def _describe(result: Any) -> Any:
     return None if result is None else (result,)
 
 
-def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def result_metas(func: Any, given: Arguments) -> Any:
     """(shape, strides, dtype) of every output, without running the kernel."""
-    key: Any = (func, _signature(args), _signature(kwargs.values()) if kwargs else ())
+    key: Any = (func, given.key)
     try:
         return _metas[key]
     except KeyError:
@@ -76,9 +60,9 @@ def result_metas(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     except TypeError:  # an argument that cannot be hashed
         key = None
     with internals():
-        metas = _describe(_learn(func, args, kwargs))
+        metas = _describe(_learn(func, given.args, given.kwargs))
         if func in _CONVOLUTIONS:
-            metas = _channels_last(func, args, metas)
+            metas = _channels_last(func, given.args, metas)
     if key is not None:
         _metas[key] = metas
     return metas
@@ -146,16 +130,16 @@ def refuse_foreign(func: Any) -> None:
         raise cannot_run(func, f"it has kernels for {sorted(map(str, devices))} and none for cuda")
 
 
-def check_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_arguments(func: Any, given: Arguments) -> None:
     """Raises at the call what shapes, dtypes and overlaps raise there; the kernel runs later."""
-    key: Any = (func, _signature(args), _signature(kwargs.values()) if kwargs else ())
+    key: Any = (func, given.key)
     try:
         if key in _metas:
             return
     except TypeError:  # an argument that cannot be hashed
         key = None
     with internals():
-        _learn(func, args, kwargs)
+        _learn(func, given.args, given.kwargs)
     if key is not None:
         _metas[key] = None
 
@@ -163,8 +147,7 @@ def check_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def check_overlap(target: torch.Tensor) -> None:
     """An expanded tensor cannot be written (at::assert_no_internal_overlap)."""
     if 0 in target.stride() and any(
-        stride == 0 and size > 1
-        for stride, size in zip(target.stride(), target.shape, strict=True)
+        stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True)
     ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "

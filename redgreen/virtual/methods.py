@@ -10,10 +10,10 @@ import torch
 from ..trace import Access, Extent
 from . import storage
 from .copies import copy, pin
-from .dispatch import adopt
 from .escapes import escape, read_on_host
 from .gpu import BACKEND, gpu
 from .modules import refuse_exchange
+from .outputs import adopt
 from .streams import Stream
 from .tensor import CUDA, DeviceTensor, PinnedTensor, VirtualTensor, device_tensor, pinned_tensor
 from .unwrapping import internals, unwrap

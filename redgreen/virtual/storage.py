@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from ..trace import Access
-from .dispatch import adopt
 from .gpu import gpu
 from .memory import Block
+from .outputs import adopt
 from .tensor import CUDA, DeviceTensor, device_tensor
 from .unwrapping import internals
 from .work import Work

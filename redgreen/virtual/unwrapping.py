@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from .gpu import BACKEND
-from .tensor import VirtualTensor
+from .tensor import DeviceTensor, VirtualTensor
 
 CPU = torch.device("cpu")
 
@@ -35,6 +36,49 @@ def tensors(values: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
         elif isinstance(value, (list, tuple)):
             tensors(value, found)
     return found
+
+
+class Arguments:
+    """The arguments of a call, looked at once: the tensors, the real ones behind them, the key."""
+
+    __slots__ = ("args", "found", "key", "kwargs", "named", "on_device", "raw")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.found: list[torch.Tensor] = []  # all tensors, in order
+        self.on_device = 0  # how many of them are device tensors
+        raw, key = self._look(args)
+        self.raw = tuple(raw)
+        self.named: dict[str, Any] = {}
+        self.key: Any = tuple(key)  # equal for calls that return the same metadata
+        if kwargs:
+            named, more = self._look(kwargs.values())
+            self.named = dict(zip(kwargs, named, strict=True))
+            self.key = (self.key, *kwargs, *more)
+
+    def _look(self, values: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+        raw: list[Any] = []
+        key: list[Any] = []
+        for value in values:
+            kind = type(value)
+            if kind is DeviceTensor:
+                self.found.append(value)
+                self.on_device += 1
+                raw.append(value.raw)
+                key.append(value.meta)
+            elif kind is list or kind is tuple:
+                inner, parts = self._look(value)
+                raw.append(kind(inner))
+                key.append(tuple(parts))
+            elif isinstance(value, torch.Tensor):
+                self.found.append(value)
+                self.on_device += isinstance(value, DeviceTensor)
+                raw.append(unwrap(value))
+                key.append((tuple(value.shape), value.stride(), value.dtype, 0))
+            else:
+                raw.append(unwrap(value))
+                key.append((kind, value))  # 1, 1.0 and True are equal but promote differently
+        return raw, key
 
 
 class internals:
