@@ -48,7 +48,7 @@ class Memory:
         self.buffer = raw[shift : shift + size]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Block:
     """One lifetime of a range of memory. Dies with the last tensor that holds it."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import weakref
 from collections import OrderedDict
 from typing import Any
@@ -23,6 +24,9 @@ from .outputs import adopt
 from .tensor import CUDA, DeviceTensor, device_tensor
 from .unwrapping import internals
 from .work import Work
+
+
+_blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()  # by _cdata
 
 
 class DeviceStorage(torch.UntypedStorage):
@@ -49,8 +53,11 @@ class DeviceStorage(torch.UntypedStorage):
 
     @property
     def _cdata(self) -> int:
+        """An identity, no address: what takes it for one has a stand-in (`use_count`)."""
         block = self._block
-        return 1 + (block.allocation if block.origin < 0 else block.origin)
+        identity = 1 + (block.allocation if block.origin < 0 else block.origin)
+        _blocks[identity] = block
+        return identity
 
     def nbytes(self) -> int:
         return 0 if self._block.dead else self._block.nbytes
@@ -191,6 +198,22 @@ def typed_storage(self: DeviceTensor) -> torch.TypedStorage:
     return torch.TypedStorage(
         wrap_storage=storage_of(self.block), dtype=self.dtype, _internal=True
     )
+
+
+def use_count(original: Any) -> Any:
+    """``torch._C._storage_Use_Count``, which takes the address that ``_cdata`` is elsewhere.
+
+    Libraries compare two counts, to find out whether somebody else still holds the storage.
+    """
+
+    @functools.wraps(original)
+    def count(cdata: int) -> int:
+        block = _blocks.get(cdata)
+        if block is None:
+            return original(cdata)  # type: ignore[no-any-return]
+        return sys.getrefcount(block) - 2  # tensors and storages; not our name and its argument
+
+    return count
 
 
 def _sharing(block: Block) -> list[DeviceTensor]:

@@ -369,10 +369,24 @@ def nested_lists(device: str) -> Any:
     return padded, norms, a, flat, torch.utils._pytree.tree_map(lambda t: t + 1, {"x": a})
 
 
+def use_counts(device: str) -> Any:
+    """As activation offloading asks whether somebody else still holds a tensor's storage."""
+    a = grid(device, 6)
+
+    def count() -> int:
+        return torch._C._storage_Use_Count(a.untyped_storage()._cdata)
+
+    before = count()
+    view = a[2:]
+    more = count() - before
+    del view
+    return more, count() - before
+
+
 SNIPPETS: list[Snippet] = [
     arithmetic, indexing, sorting, shapes, factories, einsum, linear_algebra, in_place, numbers,
     deep_copies, pickles, saved_and_loaded, safe_files, state_dicts, conversions,
-    views_and_versions, random_shapes, nested_lists,
+    views_and_versions, random_shapes, nested_lists, use_counts,
 ]  # fmt: skip
 
 
