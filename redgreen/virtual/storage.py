@@ -25,7 +25,6 @@ from .tensor import CUDA, DeviceTensor, device_tensor
 from .unwrapping import internals
 from .work import Work
 
-
 _blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()  # by _cdata
 
 
