@@ -273,6 +273,7 @@ def installed(g: GPU) -> Iterator[GPU]:
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch.UntypedStorage, "to", storage.to_device(torch.UntypedStorage.to))
+    patches.set(torch._C, "_get_accelerator", lambda: torch.device("cuda"))
     patches.set(torch._C, "_storage_Use_Count", storage.use_count(torch._C._storage_Use_Count))
     patches.set(torch.nn.Module, "_apply", modules.converting(torch.nn.Module._apply))
     factories.install(patches)
