@@ -1,0 +1,66 @@
+"""Disagreements that random programs found, made small. Each is a fault until its mark is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from .compare import compare, explain
+from .program import (
+    Buffer,
+    Copy,
+    Kernel,
+    Part,
+    Program,
+    Query,
+    Record,
+    Statement,
+    SyncDevice,
+    Wait,
+)
+
+PINNED = Buffer("p0", "pinned")
+ALL = 2  # pieces
+
+
+def program(*body: Statement, buffers: tuple[Buffer, ...]) -> Program:
+    return Program(ALL, "int64", 2, 1, buffers, body)
+
+
+def part(name: str) -> Part:
+    return Part(name, 0, ALL)
+
+
+def check(program: Program, name: str) -> None:
+    found = compare(program, name)
+    assert not found.disagreements, explain(found)
+
+
+@pytest.mark.xfail(strict=True, reason="query() is answered no after the host has waited for it")
+def test_an_answer_is_true() -> None:
+    check(program(
+        Copy(1, part("p0"), part("d0"), True), Record(0, 1),
+        Query(0, "unless"), Query(0, "ask"),
+        buffers=(Buffer("d0", "device", 3), PINNED),
+    ), "answer")
+
+
+TORN = "without the edge, an output of overlapping kernels that the program has with it as well"
+
+
+@pytest.mark.xfail(strict=True, reason=TORN)
+def test_a_racy_program_has_torn_outputs_too() -> None:
+    """Nobody waits for the last kernel, so the output may be half of it with or without the wait:
+    a copy of what is there already needs none."""
+    check(program(
+        Copy(0, part("d0"), part("h0"), True), Record(0, 0), Wait(0, 1),
+        Kernel(1, "add", part("d0"), 4),
+        buffers=(Buffer("d0", "device", 2, 1), Buffer("h0", "pageable", 2)),
+    ), "torn")
+
+
+@pytest.mark.xfail(strict=True, reason=TORN)
+def test_a_racy_program_has_torn_outputs_of_its_readers_too() -> None:
+    check(program(
+        Kernel(0, "fill", part("d1"), 5), SyncDevice(), Kernel(1, "mul", part("d0"), 3, part("d1")),
+        buffers=(Buffer("d0", "device", 0, 1), Buffer("d1", "device")),
+    ), "torn_reader")
