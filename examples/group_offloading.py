@@ -1,4 +1,4 @@
-"""Diffusers' group offloading, unmodified: a small UNet's weights come to the device layer by layer,
+"""Diffusers' group offloading, unmodified: the weights of a UNet come to the device layer by layer,
 on a stream of their own, while the layer before computes.
 """
 

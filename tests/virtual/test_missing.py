@@ -27,7 +27,7 @@ def one_wait() -> torch.Tensor:
 def test_the_wait_and_its_line() -> None:
     ((line, message),) = missing(one_wait)
     assert line == 5
-    assert message.startswith("stream 0 does not wait for stream 1 before this line; with that wait")
+    assert message.startswith("stream 0 does not wait for stream 1 before this line; with that")
 
 
 def two_waits() -> torch.Tensor:
