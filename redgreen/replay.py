@@ -100,6 +100,7 @@ def _words(schedule: Schedule) -> str:
         "first": f"{schedule.stream} as soon as possible, the others late",
         "last": f"{schedule.stream} late, the others as soon as possible",
         "random": f"drawn at random from seed {schedule.seed}",
+        "pct": f"by priorities from seed {schedule.seed}, changed at {schedule.late}",
         "late": f"each device step as soon as it is issued, but late: {schedule.late}",
     }[schedule.policy]
     parts = [_torn(torn.step, torn.how) for torn in schedule.torn]

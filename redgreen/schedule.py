@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Policy = Literal["serial", "lazy", "first", "last", "random", "late"]
+Policy = Literal["serial", "lazy", "first", "last", "random", "late", "pct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,9 @@ class Schedule:
     lazily / lazily and the others as soon as possible. random: a seeded draw at each host step.
     late: serial, but for the accesses in ``late`` (the n-th that is issued to a stream, from 0):
     these and what comes after them on their streams execute when the host waits for them.
+    pct: each agent has a priority drawn by the seed, and what has more than the host executes
+    first; at the host steps in ``late`` whoever is in front falls behind all (Burckhardt et al., A
+    Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, 2010).
     """
 
     policy: Policy = "serial"
@@ -72,6 +75,7 @@ class Schedule:
     def __str__(self) -> str:
         text = {"first": f"first {self.stream}", "last": f"last {self.stream}",
                 "random": f"random {self.seed}",
+                "pct": f"pct {self.seed} changing at {' '.join(map(str, self.late))}",
                 "late": f"late {' '.join(map(str, self.late))}"}.get(self.policy, self.policy)
         parts = [text, *(f"hold {o.second} until {o.first}" for o in self.orders)]
         parts += [f"answer {label} {'yes' if yes else 'no'}" for label, yes in self.choices]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from .schedule import SERIAL, Schedule
 from .token import decode
 
-__all__ = ["from_token", "schedules"]
+__all__ = ["from_token", "priorities", "schedules"]
 
 
 def schedules(*, steps: int = 64, departures: int = 6) -> st.SearchStrategy[Schedule]:
@@ -27,6 +27,19 @@ def schedules(*, steps: int = 64, departures: int = 6) -> st.SearchStrategy[Sche
         raise ValueError(f"steps and departures are at least 1, not {steps} and {departures}")
     few = st.lists(st.integers(0, steps - 1), max_size=departures, unique=True)
     return few.map(lambda late: Schedule("late", late=tuple(sorted(late))) if late else SERIAL)
+
+
+def priorities(*, steps: int = 64, changes: int = 2) -> st.SearchStrategy[Schedule]:
+    """Random priorities of streams and host, and up to ``changes`` of them within ``steps`` host
+    steps: probabilistic concurrency testing. Raises ValueError if a number is negative or no steps.
+    """
+    if steps < 1 or changes < 0:
+        raise ValueError(f"steps is at least 1 and changes 0, not {steps} and {changes}")
+    points = st.lists(st.integers(0, steps - 1), max_size=changes, unique=True)
+    return st.builds(
+        lambda seed, late: Schedule("pct", seed=seed, late=tuple(sorted(late))),
+        st.integers(0, 2**31 - 1), points,
+    )  # fmt: skip
 
 
 def from_token(token: str) -> Schedule:

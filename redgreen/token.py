@@ -148,7 +148,7 @@ def _unpack(content: Any) -> Token:
     (policy, stream, seed, orders, choices, *parts), faults, *rest = content
     torn, late = (*parts, [], [])[:2]
     program, hash_seed, allocator, base, outcome = rest
-    if policy not in ("serial", "lazy", "first", "last", "random", "late"):
+    if policy not in ("serial", "lazy", "first", "last", "random", "late", "pct"):
         raise ValueError(policy)
     schedule = Schedule(
         policy, stream, seed, tuple(Order(first, second) for first, second in orders),

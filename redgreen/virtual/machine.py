@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable
 from ..faults import Fault
 from ..schedule import Order, Schedule, Torn, begin
 from ..trace import Access, Agent, Allocation, EdgeSite, Kind, Note, Step, Trace
+from .priorities import Priorities
 from .sites import SiteTable
 from .work import Gate, Parted, Work
 
@@ -79,6 +80,7 @@ class Machine:
         self._eager = schedule.policy == "serial" and not schedule.orders
         self._favourite = -1
         self._late = frozenset(schedule.late)
+        self._priorities = Priorities(schedule) if schedule.policy == "pct" else None
         self._accesses = 0  # issued to streams so far
         self._running = False
         self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
@@ -247,7 +249,7 @@ class Machine:
             return work
         if self._torn and work.label in self._torn:
             self._part(work)
-        if self._late and work.kind is Kind.ACCESS:
+        if self._late and self._priorities is None and work.kind is Kind.ACCESS:
             work.late = self._accesses in self._late
             self._accesses += 1
         self.queues[work.agent].append(work)
@@ -384,6 +386,8 @@ class Machine:
                 self._advance_randomly()
             elif policy == "first":
                 self._advance_first()
+            elif self._priorities is not None:
+                self._advance_by_priority(self._priorities)
             else:  # serial, last, late
                 self._advance_all(but=self._favourite if policy == "last" else -1)
         finally:
@@ -392,6 +396,11 @@ class Machine:
     def _advance_all(self, but: int) -> None:
         while ready := [w for w in self._ready() if w.agent != but and not w.late]:
             self._pop(min(ready, key=lambda w: w.index))
+
+    def _advance_by_priority(self, priorities: Priorities) -> None:
+        priorities.step(self.queues)
+        while ready := [w for w in self._ready() if priorities.in_front(w.agent)]:
+            self._pop(max(ready, key=lambda w: priorities.of(w.agent)))
 
     def _advance_first(self) -> None:
         queue = self.queues.get(self._favourite)

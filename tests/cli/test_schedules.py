@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import redgreen
 from redgreen.schedule import LAZY, SERIAL, Schedule
-from redgreen.strategies import from_token, schedules
+from redgreen.strategies import from_token, priorities, schedules
 from redgreen.token import NotApplicable
 
 RELAXED = settings(
@@ -70,6 +70,22 @@ def test_late_steps_run_when_they_are_waited_for() -> None:
     assert fails(2, 1, Schedule("late", late=(0,))) != ""  # the stream's order keeps the copy back
     assert fails(2, 1, Schedule("late", late=(2,))) == ""  # nothing is written after the last copy
     assert fails(2, 1, LAZY) != ""
+
+
+@settings(parent=RELAXED, max_examples=25)
+@given(uploads=st.integers(1, 6), schedule=priorities(steps=24))
+def test_priorities_are_legal(uploads: int, schedule: Schedule) -> None:
+    redgreen.check(ring, uploads, 2, True, schedule=schedule)
+
+
+def test_priorities_decide_who_is_late() -> None:
+    """About half of the draws put the copies' stream behind the host; a change alone does too."""
+    drawn = [Schedule("pct", seed=seed) for seed in range(12)]
+    late = [schedule for schedule in drawn if fails(2, 1, schedule)]
+    assert 2 < len(late) < 10
+    eager = next(schedule for schedule in drawn if schedule not in late)
+    changed = [Schedule("pct", seed=eager.seed, late=(at,)) for at in range(12)]
+    assert any(fails(2, 1, schedule) for schedule in changed)
 
 
 def test_the_reference_is_what_is_compared_with() -> None:

@@ -22,7 +22,7 @@ tokens = st.builds(
     Token,
     st.builds(
         Schedule,
-        st.sampled_from(["serial", "lazy", "first", "last", "random", "late"]),
+        st.sampled_from(["serial", "lazy", "first", "last", "random", "late", "pct"]),
         text,
         st.integers(0, 2**31),
         st.lists(st.builds(Order, text, text), max_size=3).map(tuple),
