@@ -65,6 +65,7 @@ class _Search:
         self._low, self._whole, self._reduce = low, whole, reduce
         self._streams = range(len(low.queues))
         self._host = len(low.queues)
+        self._takes = any(isinstance(act, Take) for act in low.acts)
         self._still = [_suffixes(queue, self._spots) for queue in low.queues]
         self._still.append(_suffixes(low.acts, self._spots))
         self._curious = [any(map(self._asks, low.acts[i:])) for i in range(len(low.acts) + 1)]
@@ -243,7 +244,7 @@ class _Search:
     def _spot(self, cell: Cell) -> _Spot:
         """Lifetimes whose blocks come from one stream may be one memory."""
         where, piece = cell
-        if where == HOST or not any(isinstance(act, Take) for act in self._low.acts):
+        if where == HOST or not self._takes:
             return cell
         return -2 - self._low.homes[where], piece
 

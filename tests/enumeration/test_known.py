@@ -15,6 +15,7 @@ from .program import (
     Record,
     Statement,
     SyncDevice,
+    SyncStream,
     Wait,
 )
 
@@ -32,7 +33,7 @@ def part(name: str) -> Part:
 
 def check(program: Program, name: str) -> None:
     found = compare(program, name)
-    assert not found.disagreements, explain(found)
+    assert not found.disagreements and not found.limits, explain(found)
 
 
 @pytest.mark.xfail(strict=True, reason="query() is answered no after the host has waited for it")
@@ -64,3 +65,23 @@ def test_a_racy_program_has_torn_outputs_of_its_readers_too() -> None:
         Kernel(0, "fill", part("d1"), 5), SyncDevice(), Kernel(1, "mul", part("d0"), 3, part("d1")),
         buffers=(Buffer("d0", "device", 0, 1), Buffer("d1", "device")),
     ), "torn_reader")
+
+
+@pytest.mark.xfail(strict=True, reason="no run has one kernel that overlaps two others")
+def test_a_copy_may_last_longer_than_two_others() -> None:
+    """Without the edges, the first copy reads before the fill and writes after the second copy."""
+    check(program(
+        Kernel(0, "fill", part("d0"), 2), SyncDevice(), Copy(1, part("p0"), part("d0"), True),
+        Record(0, 1), Wait(0, 0), Copy(0, part("p0"), part("d0"), True), SyncStream(0),
+        buffers=(Buffer("d0", "device", 3, 1), PINNED),
+    ), "longer")
+
+
+@pytest.mark.xfail(strict=True, reason="no run has two overlaps")
+def test_two_adds_may_get_lost() -> None:
+    """Without the sync, the first add reads before both others and writes after them."""
+    check(program(
+        Kernel(1, "add", part("d0"), 5), Kernel(0, "add", part("d0"), 3), SyncStream(0),
+        Kernel(1, "add", part("d0"), 3), Record(0, 1), Wait(0, 0),
+        buffers=(Buffer("d0", "device", 1),),
+    ), "two_adds")
