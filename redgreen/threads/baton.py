@@ -215,6 +215,10 @@ class Baton:
     def alive(self) -> list[Agent]:
         return [agent for agent in self.agents[1:] if not agent.finished]
 
+    def unfinished(self) -> list[Agent]:
+        """Threads that would go on by themselves: not those that wait for another to act."""
+        return [a for a in self.alive() if a in self._runnable or a.due is not None]
+
     # -- the decision (inside the section)
 
     def _hand_on(self) -> None:

@@ -71,6 +71,11 @@ class VirtualGPU:
         trace = machine.finish()
         self.gpu.memory.close()
         trace.notes += [Note("uncontrolled", 0, what) for what in self.control.uncontrolled]
+        trace.notes += [
+            Note("unfinished-thread", 0, f"{agent.name} used the device and goes on when the "
+                 "program has returned: nothing is known of what it does then")
+            for agent in self.control.baton.unfinished() if machine.knows(agent.id)
+        ]  # fmt: skip
         if self.control.deadlock is not None:
             trace.refusals.append(f"the host threads deadlocked: {self.control.deadlock}")
         return Record(trace, machine.hits, tuple(machine.broken), machine.changed)

@@ -103,6 +103,10 @@ class Machine:
         """The agent of the calling host thread."""
         return self._agent_of(self.thread_key())
 
+    def knows(self, thread: int) -> bool:
+        """Has this host thread made a step?"""
+        return thread in self._host_ids
+
     def _agent_of(self, thread: int) -> int:
         agent = self._host_ids.get(thread)
         if agent is None:
