@@ -28,7 +28,10 @@ def compare(program: Program, name: str) -> Comparison:
     """Raises TooLarge before redgreen is asked."""
     torn, whole = Expected(program), Expected(program, whole=True)
     torn.edges(), whole.edges()
-    found = Comparison(program, prove(program, name), torn, whole, [], [], [], [])
+    result = prove(program, name)
+    asked = {site for site, s in numbered(program) if isinstance(s, Query)}
+    torn.unreached = whole.unreached = frozenset(asked - result.edges().keys())
+    found = Comparison(program, result, torn, whole, [], [], [], [])
     _verdicts(found)
     found.disagreements += _outcomes(found)
     return found
@@ -46,9 +49,7 @@ def _verdicts(found: Comparison) -> None:
     got: dict[str, str] = {"green": result.proof.green.verdict}
     got |= {f"line {lines[site]}": verdict for site, verdict in result.edges().items()}
     torn, whole = _expected(found.torn, lines), _expected(found.whole, lines)
-    unreached = {f"line {lines[site]}" for site, s in numbered(found.program)
-                 if isinstance(s, Query)}  # the answer is always yes
-    if got.keys() | unreached != torn.keys() | unreached:
+    if got.keys() != torn.keys():
         found.disagreements.append(f"edges: {sorted(got)}, expected {sorted(torn)}")
     for what, verdict in got.items():
         if verdict == "inconclusive":

@@ -13,10 +13,15 @@ Sites = frozenset[int]
 
 @dataclass(slots=True)
 class Expected:
-    """Outcomes and verdicts of one program. ``whole``: kernels never overlap."""
+    """Outcomes and verdicts of one program. ``whole``: kernels never overlap.
+
+    ``unreached``: sites that the program as written never gets to, such as a second
+    ``if not e.query(): e.synchronize()``. They have no verdict and mask nothing.
+    """
 
     program: Program
     whole: bool = False
+    unreached: Sites = frozenset()
     known: dict[Sites, frozenset[Outcome]] = field(default_factory=dict)
 
     def outcomes(self, dropped: Sites = frozenset()) -> frozenset[Outcome]:
@@ -32,7 +37,7 @@ class Expected:
 
     def masks(self) -> list[Sites]:
         """The minimal sets of sites, each dead alone, whose joint suppression changes something."""
-        dead = [site for site in edges(self.program) if not self.changed(frozenset((site,)))]
+        dead = [site for site in self.sites() if not self.changed(frozenset((site,)))]
         found: list[Sites] = []
         for size in range(2, len(dead) + 1):
             for sites in map(frozenset, combinations(dead, size)):
@@ -44,4 +49,7 @@ class Expected:
         masked = frozenset().union(*self.masks())
         return {site: "load-bearing" if self.changed(frozenset((site,)))
                 else "masked" if site in masked else "redundant"
-                for site in edges(self.program)}
+                for site in self.sites()}
+
+    def sites(self) -> list[int]:
+        return [site for site in edges(self.program) if site not in self.unreached]

@@ -15,6 +15,7 @@ from .program import (
     Record,
     Statement,
     SyncDevice,
+    SyncEvent,
     SyncStream,
     Wait,
 )
@@ -69,12 +70,22 @@ def test_a_racy_program_has_torn_outputs_of_its_readers_too() -> None:
 
 @pytest.mark.xfail(strict=True, reason="no run has one kernel that overlaps two others")
 def test_a_copy_may_last_longer_than_two_others() -> None:
-    """Without the edges, the first copy reads before the fill and writes after the second copy."""
+    """Without two edges, the first copy reads before the fill and writes after the second copy."""
     check(program(
         Kernel(0, "fill", part("d0"), 2), SyncDevice(), Copy(1, part("p0"), part("d0"), True),
         Record(0, 1), Wait(0, 0), Copy(0, part("p0"), part("d0"), True), SyncStream(0),
         buffers=(Buffer("d0", "device", 3, 1), PINNED),
     ), "longer")
+
+
+@pytest.mark.xfail(strict=True, reason="proved: no run has one kernel that overlaps two others")
+def test_a_program_is_refuted_if_a_copy_lasts_long() -> None:
+    """The copy on stream 1 may read before the add and write after the other copy."""
+    check(program(
+        Kernel(0, "add", part("d0"), 2), Copy(1, part("p0"), part("d0"), True),
+        Copy(0, part("p0"), part("d0"), True), Record(0, 0), SyncEvent(0),
+        buffers=(Buffer("d0", "device", 0, 1), PINNED),
+    ), "refuted")
 
 
 @pytest.mark.xfail(strict=True, reason="no run has two overlaps")
