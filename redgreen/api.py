@@ -61,7 +61,8 @@ def check(
 
     For property-based tests: the schedules come from `redgreen.strategies`. Raises AssertionError
     if the outputs differ in any byte, with the first that does and a token of the schedule;
-    SubjectRaised if the serial run fails, UsageError as `prove` does.
+    SubjectRaised if the serial run fails, UsageError as `prove` does and if the schedule does not
+    fit or the virtual GPU refuses something, TimeoutError if there is no outcome.
     """
     subject = Call(callable, args)
     check_callable(callable, subject.name, args)
@@ -73,7 +74,14 @@ def check(
     else:
         expected = _reference(make_runner(Call(reference, args), "virtual", allocator, timeout),
                               lambda line: None)
-    found = runner.run(schedule).outcome
+    run = runner.run(schedule)
+    found = run.outcome
+    if run.broken:
+        raise UsageError(f"the schedule is not of this program: {run.broken[0]} could not be kept")
+    if found.status in ("timeout", "stuck"):
+        raise TimeoutError(f"no outcome ({found.status}) under {schedule}\n{found.detail}")
+    if run.trace.refusals:
+        raise UsageError(f"refused: {run.trace.refusals[0]}")
     difference = first_difference(expected, found)
     if difference:
         token = Tokens(subject.program, allocator, runner.digests)(schedule, frozenset())

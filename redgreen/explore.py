@@ -32,7 +32,7 @@ Class = tuple[frozenset[tuple[str, str]], Choices]
 
 RANDOM_SEEDS = (1, 2, 3)
 MAX_VARIANTS = 32  # traces (by the answers to choices) that are kept
-PATIENCE = 16  # polls in a row that are answered no, to get out of a loop that gives up
+PATIENCE = 64  # polls in a row that are answered no, to get out of a loop that gives up
 SPIN = 64  # host reads in a row that are a loop
 MAX_STREAMS = 8  # first and last are demonstrated for that many
 
@@ -62,6 +62,8 @@ class Search:
         """Take the result of a run, whoever asked for it."""
         if run.outcome.status in ("timeout", "stuck"):
             raise Abandoned(f"{run.outcome.status} under {run.schedule}: {run.outcome.detail}")
+        if run.trace.refusals:  # whatever the program made of it
+            raise Abandoned(f"refused under {run.schedule}: {run.trace.refusals[0]}")
         if run.outcome.status == "diverged" and (site := _spins(run.trace)):
             raise Abandoned(
                 f"the host spins on bytes at {site}: it goes on when the device has written them, "
@@ -114,7 +116,7 @@ class Search:
             if len(self.outcomes) > 1 and len(near) > self.budget - self.spent:
                 self.gap = f"more than {len(near)} classes of schedules, {self.budget} runs allowed"
                 return None
-            for schedule, expected in near:
+            for schedule, expected, keep in near:
                 if expected in known or (schedule.orders, schedule.choices) in tried:
                     continue
                 tried.add((schedule.orders, schedule.choices))
@@ -123,7 +125,7 @@ class Search:
                     return None
                 if stop(run.outcome):
                     return run
-                if expected is not None and schedule.orders[0] in run.broken:
+                if keep and schedule.orders[0] in run.broken:
                     self.gap = f"an order could not be kept: {schedule}"
                 reached = decided(run)
                 if reached not in known:
@@ -219,8 +221,9 @@ def decided(run: Run) -> Class:
     return frozenset((steps[a].label, steps[b].label) for a, b in pairs), settled(run.trace)
 
 
-def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
-    """Schedules of the classes next to a run's, with the class where it can be foretold."""
+def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None, bool]]:
+    """Schedules of the classes next to a run's, with the class where it can be foretold, and
+    whether the first order is what makes the difference."""
     trace = run.trace
     found = all_races(trace)
     if found.truncated:
@@ -232,7 +235,7 @@ def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
     labels = {pair: _order(trace, pair) for pair in graph.pairs}
     late = tuple(_order(trace, pair) for pair in graph.refusals)
     everything = frozenset((o.first, o.second) for o in labels.values())
-    result: list[tuple[Schedule, Class | None]] = []
+    result: list[tuple[Schedule, Class | None, bool]] = []
     for pair in graph.pairs:
         if graph.immediate(pair):
             flip = _order(trace, (pair[1], pair[0]))
@@ -240,15 +243,18 @@ def neighbours(run: Run, search: Search) -> list[tuple[Schedule, Class | None]]:
             was = labels[pair]
             expected = (everything - {(was.first, was.second)}) | {(flip.first, flip.second)}
             reached = (expected, settled(trace))
-            result.append((Schedule(orders=(flip, *kept), choices=answers), reached))
+            result.append((Schedule(orders=(flip, *kept), choices=answers), reached, True))
     reuse = reuse_matters(trace)
     for step in trace.steps:
         if step.kind is Kind.CHOICE and (step.allocation < 0 or reuse):
-            result += [(schedule, None) for schedule in _other_answer(trace, graph, step)]
+            result += [(schedule, None, keep) for schedule, keep in
+                       _other_answer(trace, graph, step)]
     return result
 
 
-def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedule]:
+def _other_answer(
+    trace: Trace, graph: _Graph, choice: Step
+) -> Iterator[tuple[Schedule, bool]]:
     asked = graph.asked[choice.index]
     open_ = [step for step in asked if not graph.implied(step, choice.index, asked)]
     if not open_:
@@ -260,18 +266,18 @@ def _other_answer(trace: Trace, graph: _Graph, choice: Step) -> Iterator[Schedul
     pairs += [p for p in graph.refusals if p[0] < choice.index]
     if not choice.taken:
         orders = tuple(_order(trace, pair) for pair in pairs)
-        yield Schedule(orders=orders, choices=(*answers, (choice.label, True)))
+        yield Schedule(orders=orders, choices=(*answers, (choice.label, True))), False
         return
     for step in open_:
         late = graph.descendants(step)
         kept = [p for p in pairs if not late.intersection(p)]
         orders = (_order(trace, (choice.index, step)), *(_order(trace, pair) for pair in kept))
-        yield Schedule(orders=orders, choices=(*answers, (choice.label, False)))
+        yield Schedule(orders=orders, choices=(*answers, (choice.label, False))), True
         name, _, ordinal = choice.label.rpartition("#")
         polls = [f"{name}#{int(ordinal) + i}" for i in range(PATIENCE)]
         never = Order(polls[-1], trace.steps[step].label)
         no = tuple((poll, False) for poll in polls)
-        yield Schedule(orders=(never, *orders[1:]), choices=(*answers, *no))
+        yield Schedule(orders=(never, *orders[1:]), choices=(*answers, *no)), False
 
 
 def _executed(trace: Trace, races: Iterable[Conflict]) -> list[Pair]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 from . import verdict
 from .describe import memory_name
-from .explore import choices, demonstrations, holds, settled, spread
+from .explore import Abandoned, choices, demonstrations, holds, settled, spread
 from .faults import Fault
 from .judge import Base
 from .races import Conflict
 from .schedule import Schedule
-from .tears import tears
+from .tears import long_steps, tears
 from .trace import Kind, Trace
 from .verdict import Diagnostic, Evidence, Green, Race, Spot
 
@@ -37,12 +37,18 @@ class Judged:
 def judge_program(base: Base, make_token: MakeToken) -> Judged:
     """Demonstrate, reverse races, explore; the base then knows the program's outcomes."""
     search, serial = base.search, base.serial
+    races: tuple[Race, ...] = ()
     search.add(serial)
-    for schedule in demonstrations(serial.trace):
-        search.run(schedule)
-    base.analyse()
-    races = _races(base, make_token)
-    search.exhaust(serial)
+    try:
+        for schedule in demonstrations(serial.trace):
+            search.run(schedule)
+        base.analyse()
+        races = _races(base, make_token)
+        search.exhaust(serial)
+    except Abandoned as abandoned:
+        if not base.several:
+            raise
+        search.complete, search.gap = False, str(abandoned)  # refuted it is in any case
     base.analyse()
     judged = Judged(Green("inconclusive", len(search.all_outcomes()), search.spent + RECORDED,
                           evidence(base).conflicts, None, races))
@@ -71,20 +77,29 @@ def evidence(base: Base, hits: int | None = None) -> Evidence:
 
 
 def _races(base: Base, make_token: MakeToken) -> tuple[Race, ...]:
-    """Reverse a few races of each pair of sites and memory, until one changes the output."""
+    """Reverse and tear a few races of each pair of sites and memory, until one changes the output;
+    then let steps last as long as all that they race with."""
     reports: dict[Race, Race] = {}
+
+    def show(report: Race, schedules: Iterable[Schedule]) -> None:
+        """Run them until the output is another."""
+        if reports.setdefault(report, report).changes_output:
+            return
+        for schedule in schedules:
+            run = base.search.run(schedule)
+            if run is not None and run.outcome != base.serial.outcome:
+                token = make_token(run.schedule, frozenset())
+                reports[report] = replace(report, changes_output=True, witness=token)
+                return
+
     for key, variant in base.variants():
-        for conflict in spread(variant.trace, base.analyses[key].races):
-            report = _race(variant.trace, conflict)
-            if reports.setdefault(report, report).changes_output:
-                continue
-            ways = holds(variant.trace, [conflict]), tears(variant.trace, [conflict])
-            for schedule in chain(*ways):
-                run = base.search.run(schedule)
-                if run is not None and run.outcome != base.serial.outcome:
-                    token = make_token(run.schedule, frozenset())
-                    reports[report] = replace(report, changes_output=True, witness=token)
-                    break
+        trace, races = variant.trace, base.analyses[key].races
+        chosen = spread(trace, races)
+        for conflict in chosen:
+            ways = holds(trace, [conflict]), tears(trace, [conflict])
+            show(_race(trace, conflict), chain(*ways))
+        for conflict, schedule in long_steps(trace, races, chosen):
+            show(_race(trace, conflict), [schedule])
     return tuple(reports.values())
 
 

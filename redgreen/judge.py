@@ -13,7 +13,7 @@ from .order import questions
 from .races import Analysis, Conflict, all_races, analyse
 from .run import Outcome, Run, Runner
 from .schedule import LAZY, SERIAL, Schedule
-from .tears import tears
+from .tears import long_steps, tears
 from .trace import EdgeSite, Trace
 
 
@@ -133,6 +133,10 @@ def _decide(base: Base, search: Search, verdict: Judgement) -> None:
         run = search.exhaust(start, base.is_new)
     if run is None and search.complete:
         run = search.any(_torn(verdict.lost), base.is_new)
+        if run is not None and base.several:
+            verdict.reason = ("only overlapping kernels give a new outcome, and of the program as "
+                              "written not every overlap was run")
+            return
     if run is not None:
         verdict.changed, verdict.witness = True, run.schedule
         return
@@ -156,14 +160,20 @@ def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
         return
     verdict.changed = False
     run = search.run(LAZY)
-    if run is not None and base.is_new(run.outcome) and base.search.complete:
-        verdict.changed, verdict.witness = True, run.schedule
-        verdict.reason = "the recorded order does not explain the difference"
+    if run is None or not base.is_new(run.outcome):
+        return
+    if not base.search.complete:
+        verdict.changed, verdict.reason = None, base.search.gap
+        return
+    verdict.changed, verdict.witness = True, run.schedule
+    verdict.reason = "the recorded order does not explain the difference"
 
 
 def _torn(lost: list[Lost]) -> Iterable[Schedule]:
     for part in lost:
-        yield from tears(part.trace, spread(part.trace, part.conflicts))
+        chosen = spread(part.trace, part.conflicts)
+        yield from tears(part.trace, chosen)
+        yield from (s for _, s in long_steps(part.trace, part.conflicts, chosen))
 
 
 def _directed(lost: list[Lost]) -> Iterable[Schedule]:

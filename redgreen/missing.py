@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .explore import Abandoned, Search, demonstrations, spread
+from .explore import Abandoned, Search, spread
 from .faults import Fault
+from .green import judge_program
 from .judge import Base
 from .races import Conflict, all_races, analyse
-from .schedule import SERIAL
+from .run import Run, Runner
+from .schedule import SERIAL, Schedule
 from .trace import EdgeSite, Kind, Step, Trace
 from .verdict import Diagnostic
 
@@ -121,16 +123,32 @@ def _proved(base: Base, waits: tuple[Fault, ...]) -> _Proof | None:
     """Step 2 to 4 of a proof, of the program with the waits."""
     if not waits:
         return None
-    search = Search(base.runner, frozenset(waits), base.budget, base.step_limit)
+    runner = _Repaired(base.runner, frozenset(waits))
+    start = runner.run(SERIAL, step_limit=base.step_limit)
+    hit = all(start.hits.get(wait, 0) for wait in waits)
+    if not hit or start.outcome != base.serial.outcome:
+        return None
+    search = Search(runner, frozenset(), base.budget, base.step_limit)
     try:
-        start = search.run(SERIAL)
-        if start is None or start.outcome != base.serial.outcome:
-            return None
-        for schedule in demonstrations(start.trace):
-            search.run(schedule)
-        search.exhaust(start)
+        judged = judge_program(Base(runner, start, search, base.budget, base.step_limit), _no_token)
     except Abandoned:
         return None
-    one = len(search.all_outcomes()) == 1
-    hit = all(start.hits.get(wait, 0) for wait in waits)
-    return _Proof(waits, search.spent) if one and hit and search.complete else None
+    return _Proof(waits, search.spent) if judged.green.verdict == "proved" else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Repaired:
+    """A `Runner` of the program with the waits."""
+
+    runner: Runner
+    waits: frozenset[Fault]
+
+    def run(
+        self, schedule: Schedule, faults: frozenset[Fault] = frozenset(),
+        step_limit: int | None = None,
+    ) -> Run:  # fmt: skip
+        return self.runner.run(schedule, faults | self.waits, step_limit)
+
+
+def _no_token(schedule: Schedule, faults: frozenset[Fault]) -> str:
+    return ""

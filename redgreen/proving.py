@@ -11,13 +11,13 @@ from .describe import conflict_name, edge_ids
 from .diagnostics import at, from_trace, unique
 from .explore import Abandoned, Search, spread
 from .faults import Fault
-from .green import InternalError, MakeToken, evidence, judge_program
+from .green import RECORDED, InternalError, MakeToken, evidence, judge_program
 from .judge import Base, Judgement, indices, judge
 from .masks import Masks, covered_by, find_masks
 from .missing import missing_waits
 from .races import analyse
 from .recording import SubjectRaised, record
-from .run import Outcome, Run, Runner
+from .run import Outcome, Run, Runner, step_limit
 from .schedule import LAZY
 from .trace import EdgeSite, Kind, Trace
 from .verdict import Diagnostic, Edge, Green, Proof
@@ -53,35 +53,39 @@ def prove_runner(
     if reference is not None:
         same = "identical" if reference == run.outcome else "different"
     if recording.objection:
-        return _stopped(subject, device, run, recording.objection, same, edges_glob)
-    step_limit = 20 * len(run.trace.steps) + 1000
-    base = Base(runner, run, Search(runner, frozenset(), budget, step_limit), budget, step_limit)
+        green = Green("inconclusive", recording.outcomes, RECORDED, analyse(run.trace).count, same)
+        return _stopped(subject, device, run, recording.objection, green, edges_glob)
+    limit = step_limit(run.trace)
+    base = Base(runner, run, Search(runner, frozenset(), budget, limit), budget, limit)
     try:
         progress("the program as written", 0, 1)
         judged = judge_program(base, make_token)
-    except Abandoned as abandoned:
-        return _stopped(subject, device, run, str(abandoned), same, edges_glob)
+    except (Abandoned, KeyboardInterrupt) as stop:
+        reason = str(stop) if isinstance(stop, Abandoned) else "interrupted"
+        green = Green("inconclusive", len(base.search.all_outcomes()),
+                      base.search.spent + RECORDED, analyse(run.trace).count, same)
+        return _stopped(subject, device, run, reason, green, edges_glob)
+    diagnostics, interrupted = judged.diagnostics, False
+    try:
+        for key, variant in base.variants():
+            diagnostics += from_trace(variant.trace, base.analyses[key])
+        if judged.green.verdict == "refuted" and base.racy:
+            progress("the wait that is missing", 0, 1)
+            diagnostics += missing_waits(base)
     except KeyboardInterrupt:
-        return _stopped(subject, device, run, "interrupted", same, edges_glob)
-    diagnostics = judged.diagnostics
-    for key, variant in base.variants():
-        diagnostics += from_trace(variant.trace, base.analyses[key])
-    if judged.green.verdict == "refuted" and base.racy:
-        progress("the wait that is missing", 0, 1)
-        diagnostics += missing_waits(base)
+        interrupted = True
     edges = _Edges(base, make_token, progress, edges_glob)
-    reports = edges.reports(declared)
+    reports = edges.reports(declared, interrupted)
     green = replace(judged.green, reference=same)
     return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics))
 
 
-def _stopped(subject: str, device: str, run: Run, reason: str, same: verdict.Reference | None,
+def _stopped(subject: str, device: str, run: Run, reason: str, green: Green,
              edges_glob: str | None) -> Proof:
     """Nothing can be said, and why."""
     trace = run.trace
     diagnostics = [Diagnostic("inconclusive", "", 0, reason)]
     diagnostics += [at(trace, note.site, note.kind, note.message) for note in trace.notes]
-    green = Green("inconclusive", 1, 2, analyse(trace).count, same)
     edges = tuple(_edge(name, edge, [trace], "inconclusive", reason)
                   for edge, name in _names([trace]).items() if _wanted(edge, edges_glob))
     return Proof(subject, device, green, edges, unique(diagnostics))
@@ -101,7 +105,7 @@ class _Edges:
     ids: dict[EdgeSite, str] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
 
-    def reports(self, declared: Sequence[str]) -> tuple[Edge, ...]:
+    def reports(self, declared: Sequence[str], interrupted: bool) -> tuple[Edge, ...]:
         """Judge them; Ctrl-C leaves inconclusive what is not known yet."""
         self.traces = [run.trace for _, run in self.base.variants()]
         self.ids = _names(self.traces)
@@ -112,6 +116,8 @@ class _Edges:
                 "no-edge-chosen", "", 0, f"no file with an edge matches {self.edges_glob}; there "
                 f"are {len(others)} edges, one in {others[0].site.file}"))
         try:
+            if interrupted:
+                raise KeyboardInterrupt
             self._poison()
             for done, edge in enumerate(judged):
                 self.progress("edges", done, len(judged))

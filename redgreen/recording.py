@@ -21,6 +21,7 @@ class Recording:
 
     run: Run
     objection: str = ""
+    outcomes: int = 1  # of the two serial runs
 
 
 def record(runner: Runner) -> Recording:
@@ -35,7 +36,8 @@ def record(runner: Runner) -> Recording:
         return Recording(first, f"refused: {refusals[0]}")
     difference = _difference(first, second)
     if difference:
-        return Recording(first, difference + _clock(first.trace))
+        outcomes = len({first.outcome, second.outcome})
+        return Recording(first, difference + _clock(first.trace), outcomes)
     if first.outcome.status != "returned":
         raise SubjectRaised(first.outcome.detail or first.outcome.status)
     return Recording(first)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .difference import first_difference
 from .faults import Fault
 from .report.text import clean, wrapped
-from .run import Outcome, Run, Runner
+from .run import Outcome, Run, Runner, step_limit
 from .schedule import SERIAL, Schedule, begin
 from .subject import Subject
 from .token import NotApplicable, Token, resolve
@@ -66,7 +66,7 @@ def replay(token: Token, subject: Subject, runner: Runner) -> Replay:
     if base.outcome.status != "returned":
         raise BaseFailed(base.outcome.detail)
     faults = resolve(token.faults, base.trace.edges)
-    run = runner.run(token.schedule, faults, _limit(base))
+    run = runner.run(token.schedule, faults, step_limit(base.trace))
     _check_labels(token, [base, run])
     return Replay(token, faults, base.outcome, run)
 
@@ -76,11 +76,6 @@ def check_program(token: Token, subject: Subject) -> None:
         raise NotApplicable(
             f"token not applicable: it is of {token.program}, not of {subject.program}"
         )
-
-
-def _limit(base: Run) -> int:
-    """A run that makes far more steps than the base run does not end (as in a proof)."""
-    return 10 * len(base.trace.steps) + 1000
 
 
 def _check_labels(token: Token, runs: Sequence[Run]) -> None:

@@ -58,6 +58,11 @@ class Run:
     changed: Mapping[Fault, int] = field(default_factory=dict)  # poison: bytes that differed
 
 
+def step_limit(recorded: Trace) -> int:
+    """A run that makes more steps than this does not end."""
+    return 20 * len(recorded.steps) + 1000
+
+
 class Runner(Protocol):
     """A backend with a subject: runs it again from the same start state, as often as asked."""
 

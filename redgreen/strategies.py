@@ -13,6 +13,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from .schedule import SERIAL, Schedule
+from .subject import UsageError
 from .token import decode
 
 __all__ = ["from_token", "priorities", "schedules"]
@@ -45,6 +46,10 @@ def priorities(*, steps: int = 64, changes: int = 2) -> st.SearchStrategy[Schedu
 def from_token(token: str) -> Schedule:
     """The schedule that a failure printed, for ``redgreen.check(..., schedule=...)``.
 
-    Raises redgreen.UsageError for what is no token.
+    Raises redgreen.UsageError for what is no token, and for the token of a program with an edge
+    taken out: `check` runs the program as it is.
     """
-    return decode(token).schedule
+    found = decode(token)
+    if found.faults:
+        raise UsageError("the token is of a program without one of its edges: use redgreen replay")
+    return found.schedule

@@ -10,12 +10,14 @@ a race is executed in two parts, with the other one in between:
   model takes as one (a vector access counts as several); elements are never cut.
 * stale: the first part reads everything and the second writes everything.
 
-One race is torn at a time, the others are as in the serial run.
+A step that races with several others may also last so long that it begins before all of them and
+ends after them. One step is torn at a time; other races are as in the serial run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
 
 from .explore import choices
 from .extent import overlap
@@ -24,6 +26,7 @@ from .schedule import Order, Schedule, Torn, begin
 from .trace import Access, Step, Trace
 
 WHOLE = 8  # bytes that are read and written at once
+PARTNERS = 5  # of one step that it may be around
 
 
 def tears(trace: Trace, conflicts: Iterable[Conflict]) -> Iterator[Schedule]:
@@ -35,14 +38,43 @@ def tears(trace: Trace, conflicts: Iterable[Conflict]) -> Iterator[Schedule]:
             if trace.agents[outer.agent].host:
                 continue
             orders = (Order(begin(outer.label), inner.label), Order(inner.label, outer.label))
-            for torn in _ways(outer, inner, trace.agents[inner.agent].host):
+            for torn in _ways(outer, inner, by_host=trace.agents[inner.agent].host):
                 yield Schedule(orders=orders, choices=answers, torn=(torn,))
 
 
-def _ways(outer: Step, inner: Step, by_host: bool) -> Iterator[Torn]:
-    """The ways in which ``outer`` in parts differs from ``outer`` before or after ``inner``."""
-    written = _meet(outer, inner, lambda mine, other: mine.writes)
-    stale = _meet(outer, inner, lambda mine, other: mine.reads and other.writes)
+def long_steps(
+    trace: Trace, conflicts: Sequence[Conflict], chosen: Iterable[Conflict]
+) -> Iterator[tuple[Conflict, Schedule]]:
+    """Schedules in which one step of a chosen conflict lasts as long as several that it races with.
+
+    ``conflicts`` are all that race. Steps with a single partner are left to `tears`.
+    """
+    answers = choices(trace)
+    partners: dict[int, set[int]] = {}
+    for conflict in conflicts:
+        partners.setdefault(conflict.first, set()).add(conflict.second)
+        partners.setdefault(conflict.second, set()).add(conflict.first)
+    done: set[int] = set()
+    for conflict in chosen:
+        for index in (conflict.first, conflict.second):
+            others = sorted(partners[index])
+            step = trace.steps[index]
+            if index in done or len(others) < 2 or trace.agents[step.agent].host:
+                continue
+            done.add(index)
+            for first, last in combinations(range(min(len(others), PARTNERS)), 2):
+                inside = [trace.steps[i] for i in others[first : last + 1]]
+                orders = (Order(begin(step.label), inside[0].label),
+                          Order(inside[-1].label, step.label))  # fmt: skip
+                for torn in _ways(step, *inside, by_host=False):
+                    yield conflict, Schedule(orders=orders, choices=answers, torn=(torn,))
+
+
+def _ways(outer: Step, *inner: Step, by_host: bool) -> Iterator[Torn]:
+    """The ways in which ``outer`` in parts differs from ``outer`` before or after all inside."""
+    written = any(_meet(outer, step, lambda mine, other: mine.writes) for step in inner)
+    stale = any(_meet(outer, step, lambda mine, other: mine.reads and other.writes)
+                for step in inner)  # fmt: skip
     # A host write is one step; that it is seen half done shows in what the reader makes of it.
     if (written or (stale and by_host)) and any(map(_divisible, outer.accesses)):
         yield Torn(outer.label, "split")

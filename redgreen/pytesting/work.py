@@ -62,6 +62,7 @@ def _record(request: Request) -> Answer:
     """Which edges there are: one serial run, and one with everything late for other branches."""
     from ..api import make_runner
     from ..describe import edge_ids
+    from ..run import step_limit
     from ..schedule import LAZY, SERIAL
 
     settings = request.settings
@@ -71,7 +72,7 @@ def _record(request: Request) -> Answer:
         serial = runner.run(SERIAL)
         if serial.outcome.status != "returned":
             return _failed(serial.outcome)
-        lazy = runner.run(LAZY, frozenset(), 10 * len(serial.trace.steps) + 1000)
+        lazy = runner.run(LAZY, frozenset(), step_limit(serial.trace))
         digests = json.loads(Path(sources.name).read_text() or "{}")
     edges = list(dict.fromkeys([*serial.trace.edges, *lazy.trace.edges]))
     found = [

@@ -93,7 +93,10 @@ def rewrap(real: Any, like: VirtualTensor) -> Any:
     """Tensors over the bytes of ``like``'s block."""
     if isinstance(real, torch.Tensor):
         if isinstance(like, DeviceTensor):
-            return device_tensor(real, like.block)
+            made = device_tensor(real, like.block)
+            if like.block.dead and "_accesses" in like.__dict__:
+                made._accesses = like._accesses  # a view of freed memory fails as its base does
+            return made
         return pinned_tensor(real, like.block)
     if isinstance(real, (list, tuple)):
         return type(real)(rewrap(r, like) for r in real)

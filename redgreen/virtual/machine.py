@@ -25,7 +25,7 @@ from .priorities import Priorities
 from .sites import SiteTable
 from .work import Gate, Parted, Work
 
-POLLS = 16  # fruitless polls of one site after which the device must have made progress
+POLLS = 64  # fruitless polls of one thing, after which the device must have made progress
 
 
 class Diverged(BaseException):
@@ -75,9 +75,9 @@ class Machine:
         self._begun: list[Work] = []
         self.parted: Callable[[Work, Torn], Parted] | None = None  # how to execute in two parts
         self._answers = dict(schedule.choices)
-        self._polls: dict[int, int] = {}
+        self._polls: dict[Hashable, int] = {}
         self._random = random.Random(schedule.seed)
-        self._eager = schedule.policy == "serial" and not schedule.orders
+        self._eager = schedule.policy == "serial" and not (schedule.orders or schedule.torn)
         self._favourite = -1
         self._late = frozenset(schedule.late)
         self._priorities = Priorities(schedule) if schedule.policy == "pct" else None
@@ -222,15 +222,16 @@ class Machine:
         self._enter(work)
         self._advance()
         answer = self._answers.get(work.label)
-        polls = self._polls.get(work.site, 0) + 1
+        asked = work.site, me, key, targets
+        polls = self._polls.get(asked, 0) + 1
         if polls > POLLS:  # whatever the schedule says: else a polling loop never ends
             answer = True
-        if answer is None:
+        if not answer:  # a no that is not true any more cannot be kept
             answer = all(w.done for w in pending)
         if answer:
             for w in pending:  # inside the allocator nobody else may run
                 self.force(w, yielding=allocation < 0)
-        self._polls[work.site] = 0 if answer else polls
+        self._polls[asked] = 0 if answer else polls
         work.taken = answer
         work.done = True
         self.execution.append(work.index)
@@ -328,7 +329,7 @@ class Machine:
         if self.step_limit is not None and work.index >= self.step_limit:
             self.step_limit = None  # once: cleaning up must not raise again
             raise Diverged(f"more than {work.index} steps")
-        if self._watched or self._answers:  # else labels are only made for the trace
+        if self._watched or self._answers or self._torn:  # else labels are only made for the trace
             self._label(work)
             if work.label in self._watched:
                 self._watched[work.label] = work

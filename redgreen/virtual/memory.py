@@ -99,6 +99,11 @@ class Free:
     pending: list[Work] = field(default_factory=list)
 
 
+def _adjacent(a: Free, b: Free) -> bool:
+    touch = a.start + a.size == b.start or b.start + b.size == a.start
+    return touch and a.memory is b.memory and not (a.pending or b.pending)
+
+
 class Heap:
     """One pool: the default one, a private pool of graphs, or the pinned host pool."""
 
@@ -205,17 +210,14 @@ class Heap:
 
     def _put(self, free: Free) -> None:
         """Neighbours in one memory merge, as in the caching allocator, where nothing is pending."""
+        place = len(self.ranges)
         if not free.pending and not self.pinned:
-            for other in self.ranges:
-                if other.memory is not free.memory or other.pending:
-                    continue
-                if other.start + other.size == free.start:
-                    other.size += free.size
-                    return
-                if free.start + free.size == other.start:
-                    other.start, other.size = free.start, other.size + free.size
-                    return
-        self.ranges.append(free)
+            near = [i for i, other in enumerate(self.ranges) if _adjacent(other, free)]
+            for i in reversed(near):  # at most one on either side; the older one's place is kept
+                place, other = i, self.ranges.pop(i)
+                start = min(free.start, other.start)
+                free = Free(free.memory, start, free.size + other.size, free.stream)
+        self.ranges.insert(place, free)
 
     def empty(self) -> None:
         """``empty_cache``: waits for what is pending (as torch does) and forgets every range."""

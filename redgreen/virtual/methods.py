@@ -230,8 +230,8 @@ def _exchange(self: torch.Tensor, other: torch.Tensor) -> None:
         torch.utils.swap_tensors(self, stand_in)
     except RuntimeError as error:
         refuse_exchange(error)
-    if grad is not None:
-        self._backward_grad = grad  # type: ignore[attr-defined]
+    if grad is not None:  # torch keeps it, on the device where it was
+        gpu().refuse("a tensor changes its device through .data while it has a gradient")
 
 
 def deepcopy(self: VirtualTensor, memo: dict[int, Any]) -> torch.Tensor:

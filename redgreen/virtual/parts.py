@@ -12,6 +12,7 @@ from ..schedule import Torn
 from ..tears import WHOLE
 from ..trace import Access
 from .memory import Memory
+from .picks import MAX_EXTENTS
 from .work import Work
 
 Bytes = npt.NDArray[np.uint8]
@@ -27,6 +28,7 @@ class Parts:
         self._output: list[_Piece] = []
         self._made: list[Bytes] = []
         self._early: list[npt.NDArray[np.bool_]] = []  # bytes that the first part writes
+        self._changed: list[npt.NDArray[np.bool_]] = []  # pieces that the kernel changes
 
     def begin(self, _: Work) -> None:
         """Everything is read; stale: nothing is written yet, split: every other piece is."""
@@ -37,6 +39,8 @@ class Parts:
         self._made = [piece.read() for piece in self._output]
         self._early = [piece.early() for piece in self._output]
         _write(touched, before)
+        self._changed = [piece.changes(new) for piece, new in
+                         zip(self._output, self._made, strict=True)]  # fmt: skip
         if self._how == "stale":
             return
         for piece, made, early in zip(self._output, self._made, self._early, strict=True):
@@ -53,7 +57,8 @@ class Parts:
     def rest(self, _: Work) -> None:
         """The other part, with the bytes that are there by now (split) or were then (stale)."""
         if self._how == "stale":
-            _write(self._output, self._made)
+            for piece, data, changed in zip(self._output, self._made, self._changed, strict=True):
+                piece.write(data, changed)
             return
         touched = self._written()
         now = [piece.read() for piece in touched]
@@ -82,6 +87,18 @@ class _Piece:
 
     def write(self, data: Bytes, where: npt.NDArray[np.bool_]) -> None:
         self._buffer[self._where[where]] = data[where]
+
+    def changes(self, data: Bytes) -> npt.NDArray[np.bool_]:
+        """Which bytes are in pieces that ``data`` would change.
+
+        A step with very many rows counts as writing its whole tensor (`picks`): the pieces that it
+        leaves as they are may be another's to change in between. Smaller accesses are exact.
+        """
+        if len(self._where) <= MAX_EXTENTS:
+            return np.ones(len(self._where), np.bool_)
+        units = self._where // WHOLE
+        found: npt.NDArray[np.bool_] = np.isin(units, units[data != self.read()])
+        return found
 
     def early(self) -> npt.NDArray[np.bool_]:
         found: npt.NDArray[np.bool_] = self._where // WHOLE % 2 == 0

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 import redgreen
-from redgreen.schedule import LAZY, SERIAL, Schedule
+from redgreen.schedule import LAZY, SERIAL, Order, Schedule
 from redgreen.strategies import from_token, priorities, schedules
 from redgreen.token import NotApplicable
 
@@ -105,5 +105,11 @@ def test_bad_input() -> None:
         from_token("hello")
     with pytest.raises(ValueError, match="at least 1"):
         schedules(steps=0)
+    edge = redgreen.prove(ring, 2, 1, True).edges[0]
+    with pytest.raises(redgreen.UsageError, match="without one of its edges"):
+        from_token(str(edge.witness))
+    elsewhere = Schedule(orders=(Order("nowhere:add#1", "ring:aten.copy_#1"),))
+    with pytest.raises(redgreen.UsageError, match="not of this program"):
+        redgreen.check(ring, 2, 1, True, schedule=elsewhere)
     with pytest.raises(redgreen.SubjectRaised, match="ZeroDivisionError"):
         redgreen.check(lambda: 1 // 0)

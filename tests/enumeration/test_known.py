@@ -37,7 +37,6 @@ def check(program: Program, name: str) -> None:
     assert not found.disagreements and not found.limits, explain(found)
 
 
-@pytest.mark.xfail(strict=True, reason="query() is answered no after the host has waited for it")
 def test_an_answer_is_true() -> None:
     check(program(
         Copy(1, part("p0"), part("d0"), True), Record(0, 1),
@@ -46,10 +45,6 @@ def test_an_answer_is_true() -> None:
     ), "answer")
 
 
-TORN = "without the edge, an output of overlapping kernels that the program has with it as well"
-
-
-@pytest.mark.xfail(strict=True, reason=TORN)
 def test_a_racy_program_has_torn_outputs_too() -> None:
     """Nobody waits for the last kernel, so the output may be half of it with or without the wait:
     a copy of what is there already needs none."""
@@ -60,7 +55,6 @@ def test_a_racy_program_has_torn_outputs_too() -> None:
     ), "torn")
 
 
-@pytest.mark.xfail(strict=True, reason=TORN)
 def test_a_racy_program_has_torn_outputs_of_its_readers_too() -> None:
     check(program(
         Kernel(0, "fill", part("d1"), 5), SyncDevice(), Kernel(1, "mul", part("d0"), 3, part("d1")),
@@ -68,7 +62,6 @@ def test_a_racy_program_has_torn_outputs_of_its_readers_too() -> None:
     ), "torn_reader")
 
 
-@pytest.mark.xfail(strict=True, reason="no run has one kernel that overlaps two others")
 def test_a_copy_may_last_longer_than_two_others() -> None:
     """Without two edges, the first copy reads before the fill and writes after the second copy."""
     check(program(
@@ -78,7 +71,6 @@ def test_a_copy_may_last_longer_than_two_others() -> None:
     ), "longer")
 
 
-@pytest.mark.xfail(strict=True, reason="proved: no run has one kernel that overlaps two others")
 def test_a_program_is_refuted_if_a_copy_lasts_long() -> None:
     """The copy on stream 1 may read before the add and write after the other copy."""
     check(program(
