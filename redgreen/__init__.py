@@ -12,6 +12,13 @@ __all__ = ["Proof", "SubjectRaised", "UsageError", "check", "installed", "prove"
 
 
 def prove(callable: Callable[..., object], *args: Any, **options: Any) -> Proof:
+    """Find out which sync calls of ``callable(*args)`` are load-bearing: `redgreen.api.prove`.
+
+    ``callable`` returns what is compared: tensors, arrays, numbers, strings or containers of these.
+    Options: ``reference`` (a callable that returns the right output), ``device``, ``timeout`` in
+    seconds, ``budget`` in runs, ``edges`` (a glob of files), ``allocator``, ``progress``. Raises
+    SubjectRaised if the callable raises as written, UsageError if it cannot be called so.
+    """
     from . import api
 
     return api.prove(callable, *args, **options)

@@ -20,6 +20,7 @@ from .verdict import Proof
 __all__ = ["Proof", "SubjectRaised", "UsageError", "check", "installed", "prove"]
 
 TIMEOUT = 60.0  # seconds a single run may take
+OPTIONS = ("timeout", "budget", "edges", "allocator", "progress")
 
 
 def prove(
@@ -43,6 +44,9 @@ def prove(
     Raises SubjectRaised if the callable raises with every edge in place (the traceback is in it),
     UsageError if it cannot be called so or the device is not there.
     """
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise UsageError(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
     subject = Call(callable, args)
     check_callable(callable, subject.name, args)
     against = None if reference is None else Call(reference, args)

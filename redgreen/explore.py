@@ -87,7 +87,7 @@ class Search:
     def run(self, schedule: Schedule) -> Run | None:
         """Run once more; None if the budget is spent."""
         if self.spent >= self.budget:
-            self.gap = f"the bound of {self.budget} runs was hit"
+            self.gap = f"the bound of {self.budget} runs was hit; allow more with --budget"
             return None
         self.spent += 1
         run = self.runner.run(schedule, self.faults, self.step_limit)
@@ -114,7 +114,9 @@ class Search:
             # Every neighbour is a class of its own. Where they alone are too many and a difference
             # is known already, the runs would buy nothing.
             if len(self.outcomes) > 1 and len(near) > self.budget - self.spent:
-                self.gap = f"more than {len(near)} classes of schedules, {self.budget} runs allowed"
+                left = self.budget - self.spent
+                self.gap = (f"{len(near)} or more classes of schedules are left and {left} of "
+                            f"{self.budget} runs; allow more with --budget")
                 return None
             for schedule, expected, keep in near:
                 if expected in known or (schedule.orders, schedule.choices) in tried:

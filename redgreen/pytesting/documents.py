@@ -39,13 +39,13 @@ class Documents:
         if self._folder is None:
             self._file.write({"schema": SCHEMA, "proofs": [one["result"] for one in proofs],
                               "failures": failures})
-            return f"{len(proofs)} proofs in one file"
+            return f"{len(proofs)} proof{'s' * (len(proofs) != 1)} in one file"
         for one in proofs:
             JSONFile(str(self._folder / f"{_slug(one['node'])}.json")).write(one["result"])
         if failures:
             JSONFile(str(self._folder / "failures.json")).write(
                 {"schema": SCHEMA, "failures": failures})
-        return f"{len(proofs)} files"
+        return f"{len(proofs)} file{'s' * (len(proofs) != 1)}"
 
 
 def _slug(node: str) -> str:

@@ -67,15 +67,18 @@ class BrokenItem(SubjectItem):
     """A subject without a recording; selected by both markers, so that none loses it."""
 
     def __init__(
-        self, *, reason: str, detail: str = "", skips: bool = False, **rest: Any
+        self, *, reason: str, detail: str = "", problem: str = "usage", **rest: Any
     ) -> None:
         super().__init__(marks=("green", "red"), **rest)
-        self.reason, self.detail, self.skips = reason, detail, skips
+        self.reason, self.detail, self.problem = reason, detail, problem
 
     def runtest(self) -> None:
-        if self.skips:
+        if self.problem == "skipped":
             pytest.skip(self.reason)
-        self.note(subject=self.origin.nodeid, claim="green", verdict="none", note=self.reason)
+        node = self.origin.nodeid
+        session.of(self.config).failed(node, self.problem, self.reason)
+        self.note(subject=node, claim="green", verdict=self.problem, witness="", note=self.reason,
+                  recording="none")  # fmt: skip
         detail = "" if self.detail in self.reason else f"\n{self.detail}"
         pytest.fail(f"{self.reason}{detail}", pytrace=False)
 
@@ -141,7 +144,7 @@ def expand(function: pytest.Function) -> list[pytest.Item]:
         return [_broken(function, f"not a redgreen subject: {error}")]
     except Exception as error:
         reason = f"an error in redgreen, please report it: {error!r}"
-        return [_broken(function, reason, traceback.format_exc())]
+        return [_broken(function, reason, traceback.format_exc(), "internal")]
 
 
 def _expanded(function: pytest.Function) -> Iterator[pytest.Item]:
@@ -165,7 +168,7 @@ def _recorded(
     if problem is not None:
         skips = problem.kind == "skipped"
         reason = problem.text if skips else decide(Green(), problem).objection
-        yield _broken(function, reason, problem.text, skips)
+        yield _broken(function, reason, problem.text, problem.kind)
         return
     known = [edge["id"] for edge in recording.edges]
     chosen = [edge["id"] for edge in recording.edges if _wanted(edge, subject.settings.edges)]
@@ -214,9 +217,9 @@ def _skipped(function: pytest.Function) -> bool:
 
 
 def _broken(
-    function: pytest.Function, reason: str, detail: str = "", skips: bool = False
+    function: pytest.Function, reason: str, detail: str = "", problem: str = "usage"
 ) -> pytest.Item:
-    return _item(BrokenItem, function, "green", reason=reason, detail=detail, skips=skips)
+    return _item(BrokenItem, function, "green", reason=reason, detail=detail, problem=problem)
 
 
 def _item(

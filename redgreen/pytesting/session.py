@@ -85,6 +85,11 @@ class Session:
             lambda: {"node": node, "subject": case.name, **_ask(request).to_dict()}, node, settings)
         return Answer(found["kind"], found["text"], found["result"])
 
+    def failed(self, node: str, kind: str, text: str) -> None:
+        """There will be no proof of this subject, and why: for the JSON."""
+        one = {"node": node, "subject": node, "kind": kind, "text": text, "result": {}}
+        Store(self.folder / "proofs").once(lambda: one, node, kind)
+
     def proofs(self) -> list[dict[str, Any]]:
         """Those of all processes so far."""
         return Store(self.folder / "proofs").all()

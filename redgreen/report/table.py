@@ -78,7 +78,8 @@ def _edges(
     for edge in sorted(edges, key=lambda edge: _rank(edge["verdict"])):
         lines += ["", *_edge(edge, style, names, owners)]
     if tally["redundant"]:
-        lines += ["", "Redundant holds for the program and the input that ran, not for others."]
+        holds = "Redundant holds for the program, input and host order that ran, not for others."
+        lines += ["", holds]
     return lines
 
 

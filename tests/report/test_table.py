@@ -74,7 +74,7 @@ redundant     pipeline.py:50 event.synchronize, 4 times
     its conflicts are ordered without it
     covered by pipeline.py:31 wait_event
 
-Redundant holds for the program and the input that ran, not for others.
+Redundant holds for the program, input and host order that ran, not for others.
 
 RACES  1 in the program as written
 
