@@ -36,7 +36,7 @@ def ring(uploads: int, depth: int, waits: bool) -> torch.Tensor:
     return out
 
 
-@settings(parent=RELAXED, max_examples=25)
+@settings(parent=RELAXED, max_examples=10)
 @given(uploads=st.integers(1, 6), depth=st.integers(1, 3), schedule=schedules(steps=12))
 def test_a_right_pipeline_is_right_on_every_schedule(
     uploads: int, depth: int, schedule: Schedule
@@ -72,7 +72,7 @@ def test_late_steps_run_when_they_are_waited_for() -> None:
     assert fails(2, 1, LAZY) != ""
 
 
-@settings(parent=RELAXED, max_examples=25)
+@settings(parent=RELAXED, max_examples=10)
 @given(uploads=st.integers(1, 6), schedule=priorities(steps=24))
 def test_priorities_are_legal(uploads: int, schedule: Schedule) -> None:
     redgreen.check(ring, uploads, 2, True, schedule=schedule)

@@ -21,7 +21,7 @@ def two_adds() -> torch.Tensor:
     """In either order the sum is right; both may read first, and an update is lost."""
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()
     x = torch.zeros(N, device="cuda")  # buffer
-    side.wait_stream(main)  # edge: load-bearing
+    side.wait_stream(main)  # edge: any
     x.add_(1)  # first
     with torch.cuda.stream(side):
         x.add_(1)  # second

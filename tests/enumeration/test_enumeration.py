@@ -16,7 +16,7 @@ from .enumerate import TooLarge
 from .generate import generate
 from .prove import forked, prove
 
-CI = range(25)
+CI = range(10)
 MANY = int(os.environ.get("ENUMERATION_PROGRAMS", "1000"))
 CHUNK = 50  # programs of one test
 FORKED = (0, 11)
