@@ -358,6 +358,7 @@ def test_capture_on_the_default_stream_is_refused(gpu: Device) -> None:
         torch.cuda.CUDAGraph().capture_begin()
 
 
+@pytest.mark.own_process  # the stream goes on capturing
 def test_capture_must_end_on_its_stream(gpu: Device) -> None:
     a, graph, side = on_device(1), torch.cuda.CUDAGraph(), torch.cuda.Stream()
     torch.cuda.synchronize()
