@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# Before torch is imported: a process that has used several threads in a kernel forks children that
+# may wait for them for ever.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -43,6 +43,10 @@ class ChildFailure(AssertionError):
     """The function raised in the child (the message has its traceback), or the child died."""
 
 
+class ChildDied(ChildFailure):
+    """There was no answer: it died, or was over its time."""
+
+
 def in_child(call: Callable[[], T], limit: float = 120.0) -> T:
     """``call()`` in a forked child; its result must pickle. A child over ``limit`` s is ended."""
     sys.stdout.flush()
@@ -65,7 +69,7 @@ def in_child(call: Callable[[], T], limit: float = 120.0) -> T:
         reader.close()
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if answer is None:
-        raise ChildFailure(f"the child died with status {status} (over {limit} s ends it too)")
+        raise ChildDied(f"the child died with status {status} (over {limit} s ends it too)")
     kind, value = pickle.loads(answer)
     if kind == "skipped":
         pytest.skip(value)
