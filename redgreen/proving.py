@@ -188,6 +188,8 @@ class _Edges:
     def _said(self, run: Run, fault: Fault) -> str:
         if run.outcome.status in ("timeout", "stuck"):
             return f"inconclusive: {run.outcome.status}"
+        if run.trace.refusals:
+            return f"inconclusive: refused: {run.trace.refusals[0]}"
         if run.hits.get(fault, 0) == 0 or run.changed.get(fault, 0) == 0:
             return "unexercised: the poison was not written or equals the data"
         if self.base.several and not self.base.is_new(run.outcome):
