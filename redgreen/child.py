@@ -22,25 +22,12 @@ import torch
 from . import frame
 from .faults import Fault
 from .leaves import flatten
-from .run import Leaf, Outcome, Status
+from .run import Leaf, Outcome, Record, Status
 from .schedule import Order
 from .subject import Subject, UsageError
 from .trace import Trace
 
 _HERE = os.path.dirname(__file__) + os.sep
-
-
-class Record(Protocol):
-    """What a virtual GPU knows after a run."""
-
-    @property
-    def trace(self) -> Trace: ...
-    @property
-    def hits(self) -> Mapping[Fault, int]: ...
-    @property
-    def broken(self) -> tuple[Order, ...]: ...
-    @property
-    def changed(self) -> Mapping[Fault, int]: ...
 
 
 class GPU(Protocol):
@@ -73,6 +60,7 @@ class Message:
     hits: Mapping[Fault, int] = field(default_factory=dict)
     broken: tuple[Order, ...] = ()
     changed: Mapping[Fault, int] = field(default_factory=dict)
+    given_up: tuple[Order, ...] = ()
     imported: list[str] = field(default_factory=list)  # third-party modules
     usage: str = ""  # the subject cannot be run at all
     internal: str = ""  # traceback of an error in redgreen
@@ -99,7 +87,7 @@ def _execute(subject: Subject, make: Callable[[], GPU], tell_imports: bool) -> M
         record = gpu.finish()
     imported = list(_third_party(before, subject.program)) if tell_imports else []
     return Message(outcome, record.trace, dict(record.hits), tuple(record.broken),
-                   dict(record.changed), imported)
+                   dict(record.changed), tuple(record.given_up), imported)
 
 
 def _outcome(subject: Subject) -> Outcome:

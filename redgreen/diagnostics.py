@@ -24,8 +24,9 @@ def at(trace: Trace, site: int, kind: str, message: str) -> Diagnostic:
     return Diagnostic(kind, where.file, where.line, message)
 
 
-def from_trace(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
-    """All that a trace shows by itself, each once."""
+def from_trace(trace: Trace, found: Analysis, hosts_explored: bool) -> Iterator[Diagnostic]:
+    """All that a trace shows by itself, each once. Where the orders of host threads were explored
+    there is nothing to say of them: those that matter are races."""
     for note in trace.notes:
         if note.kind != "clock":
             yield at(trace, note.site, note.kind, note.message)
@@ -36,7 +37,8 @@ def from_trace(trace: Trace, found: Analysis) -> Iterator[Diagnostic]:
     yield from _unawaited(trace)
     yield from _too_much(trace, found)
     yield from _incidental(trace, found)
-    yield from _host_order(trace, found)
+    if not hosts_explored:
+        yield from _host_order(trace, found)
 
 
 def unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from pathlib import PurePath
 
 from . import verdict
+from .classes import choices, variant
 from .describe import memory_name
-from .explore import Abandoned, choices, demonstrations, holds, settled, spread
+from .directed import called, demonstrations, holds, spread
+from .explore import Abandoned
 from .faults import Fault
+from .hosts import RECORDED, explore_hosts
 from .judge import Base
 from .races import Conflict
 from .schedule import Schedule
@@ -18,7 +22,7 @@ from .trace import Kind, Trace
 from .verdict import Diagnostic, Evidence, Green, Race, Spot
 
 MakeToken = Callable[[Schedule, frozenset[Fault]], str]
-RECORDED = 2  # serial runs that were made and compared before
+MADE = 2  # serial runs that were made and compared before
 MAX_NAMED = 4  # blocks that may have been accessed unseen
 
 
@@ -37,26 +41,50 @@ class Judged:
 def judge_program(base: Base, make_token: MakeToken) -> Judged:
     """Demonstrate, reverse races, explore; the base then knows the program's outcomes."""
     search, serial = base.search, base.serial
-    races: tuple[Race, ...] = ()
+    races, scope, before = _Races(base, make_token), RECORDED, 0
     search.add(serial)
     try:
         for schedule in demonstrations(serial.trace):
             search.run(schedule)
         base.analyse()
-        races = _races(base, make_token)
+        _show_races(base, races)
         search.exhaust(serial)
+        base.analyse()
+        before = search.spent + MADE
+        scope = explore_hosts(base, races.show_calls)
+        if search.hosts:
+            _show_races(base, races)
     except Abandoned as abandoned:
         if not base.several:
             raise
         search.complete, search.gap = False, str(abandoned)  # refuted it is in any case
     base.analyse()
-    judged = Judged(Green("inconclusive", len(search.all_outcomes()), search.spent + RECORDED,
-                          evidence(base).conflicts, None, races))
+    reports = tuple(races.reports.values())
+    judged = Judged(Green("inconclusive", len(search.all_outcomes()), search.spent + MADE,
+                          evidence(base).conflicts, None, reports, scope))
+    judged.diagnostics += _missing_order(races, before)
     _contradiction(base, judged)
     judged.green = replace(judged.green, verdict=_verdict(base, judged))
-    if not any(race.witness for race in races):
+    if not any(race.witness for race in reports):
         judged.diagnostics += _witness(base, make_token)
     return judged
+
+
+def _missing_order(races: _Races, schedules: int) -> Iterator[Diagnostic]:
+    """In the recorded order of the calls of host threads there was one outcome."""
+    others = len(races.calls) - 1
+    all_of = "" if not others else f", and {others} more in its order,"
+    for race in races.calls:
+        first, second = race.first, race.second
+        yield Diagnostic(
+            "missing-edge", second.file, second.line,
+            f"{_caller(second)} does not wait until {_caller(first)} has made its call at "
+            f"{PurePath(first.file).name}:{first.line}; with that call first{all_of} the program "
+            f"is proved, in {schedules} schedules")
+
+
+def _caller(spot: Spot) -> str:
+    return spot.stream.rpartition(", by ")[2]
 
 
 def _witness(base: Base, make_token: MakeToken) -> Iterator[Diagnostic]:
@@ -73,54 +101,78 @@ def evidence(base: Base, hits: int | None = None) -> Evidence:
     device = sum(s.kind is Kind.ACCESS and not trace.agents[s.agent].host for s in trace.steps)
     compared = sum(len(leaf.data) for leaf in base.serial.outcome.leaves)
     conflicts = max(found.count + len(found.races) for found in base.analyses.values())
-    return Evidence(device, conflicts, compared, base.search.spent + RECORDED, hits)
+    return Evidence(device, conflicts, compared, base.search.spent + MADE, hits)
 
 
-def _races(base: Base, make_token: MakeToken) -> tuple[Race, ...]:
-    """Reverse and tear a few races of each pair of sites and memory, until one changes the output;
-    then let steps last as long as all that they race with."""
-    reports: dict[Race, Race] = {}
+@dataclass(slots=True)
+class _Races:
+    """The reports of races, each with the first run that showed that it matters."""
 
-    def show(report: Race, schedules: Iterable[Schedule]) -> None:
+    base: Base
+    make_token: MakeToken
+    reports: dict[Race, Race] = field(default_factory=dict)
+    calls: list[Race] = field(default_factory=list)  # those that calls of host threads decide
+
+    def show(self, report: Race, schedules: Iterable[Schedule]) -> None:
         """Run them until the output is another."""
-        if reports.setdefault(report, report).changes_output:
+        if self.reports.setdefault(report, report).changes_output:
             return
         for schedule in schedules:
-            run = base.search.run(schedule)
-            if run is not None and run.outcome != base.serial.outcome:
-                token = make_token(run.schedule, frozenset())
-                reports[report] = replace(report, changes_output=True, witness=token)
+            run = self.base.search.run(schedule)
+            if run is not None and run.outcome != self.base.serial.outcome:
+                token = self.make_token(run.schedule, frozenset())
+                self.reports[report] = replace(report, changes_output=True, witness=token)
                 return
 
-    for key, variant in base.variants():
-        trace, races = variant.trace, base.analyses[key].races
-        chosen = spread(trace, races)
+    def show_calls(
+        self, trace: Trace, conflict: Conflict, schedules: Iterable[Schedule]
+    ) -> None:
+        """A conflict that calls of two host threads decide; a race where that matters."""
+        report = _race(trace, conflict, threads=True)
+        self.show(report, schedules)
+        if self.reports[report].changes_output:
+            self.calls.append(report)
+        else:
+            del self.reports[report]
+
+
+def _show_races(base: Base, races: _Races) -> None:
+    """Reverse and tear a few races of each pair of sites and memory, until one changes the output;
+    then let steps last as long as all that they race with."""
+    for key, run in base.variants():
+        trace, found = run.trace, base.analyses[key].races
+        chosen = spread(trace, found)
         for conflict in chosen:
-            ways = holds(trace, [conflict]), tears(trace, [conflict])
-            show(_race(trace, conflict), chain(*ways))
-        for conflict, schedule in long_steps(trace, races, chosen):
-            show(_race(trace, conflict), [schedule])
-    return tuple(reports.values())
+            ways = chain(holds(trace, [conflict]), tears(trace, [conflict]))
+            races.show(_race(trace, conflict), called(run, ways))
+        for conflict, schedule in long_steps(trace, found, chosen):
+            races.show(_race(trace, conflict), called(run, [schedule]))
 
 
-def _race(trace: Trace, conflict: Conflict) -> Race:
+def _race(trace: Trace, conflict: Conflict, threads: bool = False) -> Race:
+    """``threads``: say which host threads made the calls."""
     spots = []
     for index in (conflict.first, conflict.second):
         step = trace.steps[index]
         site = trace.sites[step.site]
-        spots.append(Spot(site.file, site.line, step.op, trace.agents[step.agent].name))
+        who = trace.agents[step.agent].name
+        if threads and step.agent != step.issuer:
+            who = f"{who}, by {trace.agents[step.issuer].name}"
+        spots.append(Spot(site.file, site.line, step.op, who))
     return Race(conflict.hazard, memory_name(trace, conflict), False, None, *spots)
 
 
 def _contradiction(base: Base, judged: Judged) -> None:
     """On a race-free trace, runs with the same answers to choices give the same bytes."""
     serial = base.serial
-    answers = choices(serial.trace)
-    if base.analyses[settled(serial.trace)].races:
+    answers, here = choices(serial.trace), variant(serial.trace, base.search.hosts)
+    if base.analyses[here].races:
         return
     for outcome, run in base.search.outcomes.items():
         if outcome == serial.outcome or choices(run.trace) != answers:
             continue
+        if variant(run.trace, True) != variant(serial.trace, True):
+            continue  # host threads made their calls in another order
         traces = (serial.trace, run.trace)
         unseen = dict.fromkeys(chain(*(t.escapes for t in traces), *(t.suspects for t in traces)))
         if not unseen:
@@ -133,7 +185,7 @@ def _contradiction(base: Base, judged: Judged) -> None:
 def _verdict(base: Base, judged: Judged) -> verdict.GreenVerdict:
     search = base.search
     if base.several:
-        if not base.racy and not judged.diagnostics:
+        if not base.racy and not judged.green.races and not judged.diagnostics:
             schedules = " / ".join(str(run.schedule) for run in search.outcomes.values())
             judged.diagnostics.append(Diagnostic(
                 "choice-changes-output", "", 0, "no race, but the output depends on how far the "

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import replace
 
+from .order import implied
 from .races import Analysis, Conflict, analyse
 from .trace import Agent, Kind, Step, Trace
 
@@ -33,6 +34,39 @@ def unfixed(trace: Trace, found: Analysis) -> list[Conflict]:
         if race.hazard != "UAF" and (first, second, race.memory) not in races:
             left.append(replace(race, first=first, second=second))
     return left
+
+
+def pairs_of(trace: Trace, found: Analysis) -> list[tuple[int, int]]:
+    """The steps of those conflicts, in the order of their calls."""
+    return sorted({(conflict.first, conflict.second) for conflict in unfixed(trace, found)})
+
+
+def reversible(trace: Trace, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those whose second call can be made before the first, all other pairs staying as they are:
+    nothing else puts the first before the second."""
+    before = _calls_before(trace)
+    for first, second in pairs:
+        before[second].append(first)
+    every = range(len(trace.steps))
+    return [(a, b) for a, b in pairs if not implied(before, every, a, b, [a])]
+
+
+def _calls_before(trace: Trace) -> list[list[int]]:
+    """For each step, the steps whose calls were made right before its own, as far as that is fixed:
+    by the same thread, or by another one that this one came after."""
+    last: dict[int, int] = {}
+    let_go: dict[Hashable, int] = {}
+    before: list[list[int]] = []
+    for step in trace.steps:
+        found = [last[step.issuer]] if step.issuer in last else []
+        if trace.agents[step.agent].host:
+            if step.kind is Kind.PUBLISH:
+                let_go[step.key] = step.index
+            elif step.kind is Kind.ACQUIRE and step.key in let_go:
+                found.append(let_go[step.key])
+        last[step.issuer] = step.index
+        before.append(found)
+    return before
 
 
 class _Split:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from .explore import MAX_VARIANTS, Abandoned, Choices, Search, demonstrations, holds, spread
+from .classes import Variant
+from .directed import called, demonstrations, holds, spread
+from .explore import MAX_VARIANTS, Abandoned, Search
 from .faults import Fault
 from .lifetimes import without_reuse
 from .order import questions
@@ -26,7 +28,7 @@ class Base:
     search: Search
     budget: int
     step_limit: int
-    analyses: dict[Choices, Analysis] = field(default_factory=dict)
+    analyses: dict[Variant, Analysis] = field(default_factory=dict)
 
     @property
     def racy(self) -> bool:
@@ -37,7 +39,7 @@ class Base:
         """Is the program refuted as written?"""
         return len(self.search.all_outcomes()) > 1
 
-    def variants(self) -> list[tuple[Choices, Run]]:
+    def variants(self) -> list[tuple[Variant, Run]]:
         return list(self.search.variants.items())
 
     def analyse(self) -> None:
@@ -54,7 +56,8 @@ class Base:
 class Lost:
     """The conflicts of one variant that are decided otherwise without the edges."""
 
-    trace: Trace
+    run: Run  # of the program as written, which had this trace
+    trace: Trace  # its own, or what is left of it when freed blocks are never found done
     conflicts: list[Conflict]
     other: bool = False  # a race becomes ordered, or a choice asks about something else
 
@@ -83,29 +86,29 @@ def lost_orders(base: Base, edges: frozenset[EdgeSite]) -> list[Lost]:
     for key, run in base.variants():
         gone = indices(run.trace, edges)
         if gone:
-            result.append(_lost(run.trace, gone, base.analyses[key]))
+            result.append(_lost(run, run.trace, gone, base.analyses[key]))
             bare = without_reuse(run.trace)
             if bare is not None:
                 found = analyse(bare, every=bool(base.analyses[key].races))
-                part = _lost(bare, gone, found)
+                part = _lost(run, bare, gone, found)
                 part.conflicts = [c for c in part.conflicts if c.hazard != "UAF"]
                 result.append(part)
     return [part for part in result if part.conflicts or part.other]
 
 
-def _lost(trace: Trace, gone: frozenset[int], before: Analysis) -> Lost:
+def _lost(run: Run, trace: Trace, gone: frozenset[int], before: Analysis) -> Lost:
     after = analyse(trace, gone, every=bool(before.races))
     known = {(c.first, c.second, c.memory) for c in before.races}
     left = {(c.first, c.second, c.memory) for c in after.races}
     conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
     other = bool(known - left) or after.truncated or questions(trace) != questions(trace, gone)
-    return Lost(trace, conflicts, other)
+    return Lost(run, trace, conflicts, other)
 
 
 def judge(base: Base, edges: frozenset[EdgeSite]) -> Judgement:
     """Take the edges out and compare: by the order alone where it suffices, else by runs."""
     faults = frozenset(Fault("drop", edge) for edge in edges)
-    search = Search(base.runner, faults, base.budget, base.step_limit)
+    search = Search(base.runner, faults, base.budget, base.step_limit, hosts=base.search.hosts)
     lost = lost_orders(base, edges)
     verdict = Judgement(None, lost=lost, faults=faults)
     try:
@@ -172,10 +175,10 @@ def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
 def _torn(lost: list[Lost]) -> Iterable[Schedule]:
     for part in lost:
         chosen = spread(part.trace, part.conflicts)
-        yield from tears(part.trace, chosen)
-        yield from (s for _, s in long_steps(part.trace, part.conflicts, chosen))
+        yield from called(part.run, tears(part.trace, chosen))
+        yield from called(part.run, (s for _, s in long_steps(part.trace, part.conflicts, chosen)))
 
 
 def _directed(lost: list[Lost]) -> Iterable[Schedule]:
     for part in lost:
-        yield from holds(part.trace, spread(part.trace, part.conflicts))
+        yield from called(part.run, holds(part.trace, spread(part.trace, part.conflicts)))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from .describe import place
+from .directed import spread
 from .edges import covers, cuts, edges_of
-from .explore import spread
 from .judge import Base, Judgement, indices, judge, lost_orders
 from .races import Conflict
 from .trace import EdgeSite, Trace

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .explore import Abandoned, Search, spread
+from .directed import spread
+from .explore import Abandoned, Search
 from .faults import Fault
 from .green import judge_program
 from .judge import Base

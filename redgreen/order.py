@@ -11,7 +11,7 @@ of agent ``a`` comes before the step whose clock it is iff ``clock[a] > i``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 
 from .trace import Kind, Step, Trace
 
@@ -100,6 +100,25 @@ def predecessors(trace: Trace) -> list[tuple[int, ...]]:
         last[step.agent] = step.index
         result.append(tuple(sorted(before)))
     return result
+
+
+def implied(
+    before: Sequence[Iterable[int]], position: Sequence[int], first: int, second: int,
+    without: Iterable[int],
+) -> bool:  # fmt: skip
+    """Does first come before second by another way than directly from ``without``? ``before`` are
+    the direct predecessors of each step, whose ``position`` is smaller."""
+    direct = set(without)
+    stack = [step for step in before[second] if step not in direct]
+    seen: set[int] = set()
+    while stack:
+        step = stack.pop()
+        if step == first:
+            return True
+        if step not in seen and position[step] > position[first]:
+            seen.add(step)
+            stack.extend(before[step])
+    return False
 
 
 def questions(

@@ -9,9 +9,10 @@ from fnmatch import fnmatch
 from . import verdict
 from .describe import conflict_name, edge_ids
 from .diagnostics import at, from_trace, unique
-from .explore import Abandoned, Search, spread
+from .directed import spread
+from .explore import Abandoned, Search
 from .faults import Fault
-from .green import RECORDED, InternalError, MakeToken, evidence, judge_program
+from .green import MADE, InternalError, MakeToken, evidence, judge_program
 from .judge import Base, Judgement, indices, judge
 from .masks import Masks, covered_by, find_masks
 from .missing import missing_waits
@@ -53,7 +54,7 @@ def prove_runner(
     if reference is not None:
         same = "identical" if reference == run.outcome else "different"
     if recording.objection:
-        green = Green("inconclusive", recording.outcomes, RECORDED, analyse(run.trace).count, same)
+        green = Green("inconclusive", recording.outcomes, MADE, analyse(run.trace).count, same)
         return _stopped(subject, device, run, recording.objection, green, edges_glob)
     limit = step_limit(run.trace)
     base = Base(runner, run, Search(runner, frozenset(), budget, limit), budget, limit)
@@ -63,13 +64,14 @@ def prove_runner(
     except (Abandoned, KeyboardInterrupt) as stop:
         reason = str(stop) if isinstance(stop, Abandoned) else "interrupted"
         green = Green("inconclusive", len(base.search.all_outcomes()),
-                      base.search.spent + RECORDED, analyse(run.trace).count, same)
+                      base.search.spent + MADE, analyse(run.trace).count, same)
         return _stopped(subject, device, run, reason, green, edges_glob)
     diagnostics, interrupted = judged.diagnostics, False
     try:
         for key, variant in base.variants():
-            diagnostics += from_trace(variant.trace, base.analyses[key])
-        if judged.green.verdict == "refuted" and base.racy:
+            diagnostics += from_trace(variant.trace, base.analyses[key], base.search.hosts)
+        mended = any(found.kind == "missing-edge" for found in diagnostics)
+        if judged.green.verdict == "refuted" and base.racy and not mended:
             progress("the wait that is missing", 0, 1)
             diagnostics += missing_waits(base)
     except KeyboardInterrupt:

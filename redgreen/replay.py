@@ -80,7 +80,8 @@ def check_program(token: Token, subject: Subject) -> None:
 
 def _check_labels(token: Token, runs: Sequence[Run]) -> None:
     schedule = token.schedule
-    wanted = {label for o in schedule.orders for label in (o.first, o.second)}
+    wanted = {label for o in (*schedule.orders, *schedule.calls)
+              for label in (o.first, o.second)}
     wanted -= {begin(torn.step) for torn in schedule.torn}
     wanted |= {label for label, _ in schedule.choices} | {torn.step for torn in schedule.torn}
     missing = sorted(wanted - {step.label for run in runs for step in run.trace.steps})
@@ -100,6 +101,7 @@ def _words(schedule: Schedule) -> str:
     }[schedule.policy]
     parts = [_torn(torn.step, torn.how) for torn in schedule.torn]
     parts += [f"hold {o.second} until {o.first}" for o in schedule.orders]
+    parts += [f"call {o.second} after {o.first}" for o in schedule.calls]
     parts += [f"answer {label} with {'yes' if yes else 'no'}" for label, yes in schedule.choices]
     return "; ".join([policy, *parts])
 

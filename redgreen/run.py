@@ -56,6 +56,18 @@ class Run:
     hits: Mapping[Fault, int] = field(default_factory=dict)  # how often each fault was reached
     broken: tuple[Order, ...] = ()  # orders that could not be kept
     changed: Mapping[Fault, int] = field(default_factory=dict)  # poison: bytes that differed
+    given_up: tuple[Order, ...] = ()  # broken ones that might have been kept with more patience
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a backend knows after a run; the outcome is the subject's."""
+
+    trace: Trace
+    hits: Mapping[Fault, int]
+    broken: tuple[Order, ...] = ()
+    changed: Mapping[Fault, int] = field(default_factory=dict)
+    given_up: tuple[Order, ...] = ()
 
 
 def step_limit(recorded: Trace) -> int:

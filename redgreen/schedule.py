@@ -17,13 +17,16 @@ What a backend does with it:
 * A choice is answered truthfully: has what it asks about executed? An answer in ``choices`` decides
   before that: *yes* executes it first; *no* is kept only if it has not executed yet (the explorer
   adds an Order that holds it until the choice). Fruitless polls end after a few, by progress.
+* A host thread makes no call that is the ``second`` of one of ``calls`` before its ``first`` has
+  been issued: the other threads go on. When none of them ever can, the order is broken; when they
+  only did not for long, it is given up (``Run.given_up``) as well.
 * A device step in ``torn`` executes in two parts; Orders name the first by `begin` of its label.
 * When the subject is done the rest executes, so that ``Trace.execution`` has every step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 Policy = Literal["serial", "lazy", "first", "last", "random", "late", "pct"]
@@ -50,7 +53,7 @@ def begin(label: str) -> str:
     return f"{label}/begin"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
     """How a run is to be ordered.
 
@@ -71,6 +74,12 @@ class Schedule:
     choices: tuple[tuple[str, bool], ...] = field(default=())  # label of the choice, answer
     torn: tuple[Torn, ...] = ()
     late: tuple[int, ...] = ()
+    calls: tuple[Order, ...] = ()  # of calls of host threads
+
+    def __repr__(self) -> str:
+        given = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        said = [f"{name}={value!r}" for name, value in given if value or name == "policy"]
+        return f"Schedule({', '.join(said)})"
 
     def __str__(self) -> str:
         text = {"first": f"first {self.stream}", "last": f"last {self.stream}",
@@ -78,6 +87,7 @@ class Schedule:
                 "pct": f"pct {self.seed} changing at {' '.join(map(str, self.late))}",
                 "late": f"late {' '.join(map(str, self.late))}"}.get(self.policy, self.policy)
         parts = [text, *(f"hold {o.second} until {o.first}" for o in self.orders)]
+        parts += [f"call {o.second} after {o.first}" for o in self.calls]
         parts += [f"answer {label} {'yes' if yes else 'no'}" for label, yes in self.choices]
         parts += [f"{torn.how} {torn.step}" for torn in self.torn]
         return ", ".join(parts)

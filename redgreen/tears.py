@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 
-from .explore import choices
+from .classes import choices
 from .extent import overlap
 from .races import Conflict
 from .schedule import Order, Schedule, Torn, begin

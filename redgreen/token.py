@@ -75,7 +75,8 @@ class Tokens:
 def encode(token: Token) -> str:
     """One word of printable ASCII that `decode` understands."""
     s = token.schedule
-    rest: list[object] = [[[torn.step, torn.how] for torn in s.torn], s.late]
+    rest: list[object] = [[[torn.step, torn.how] for torn in s.torn], s.late,
+                          [[o.first, o.second] for o in s.calls]]
     while rest and not rest[-1]:
         rest.pop()
     content = [
@@ -146,7 +147,7 @@ def _pack_edge(edge: EdgeSite) -> list[Any]:
 
 def _unpack(content: Any) -> Token:
     (policy, stream, seed, orders, choices, *parts), faults, *rest = content
-    torn, late = (*parts, [], [])[:2]
+    torn, late, calls = (*parts, [], [], [])[:3]
     program, hash_seed, allocator, base, outcome = rest
     if policy not in ("serial", "lazy", "first", "last", "random", "late", "pct"):
         raise ValueError(policy)
@@ -154,6 +155,7 @@ def _unpack(content: Any) -> Token:
         policy, stream, seed, tuple(Order(first, second) for first, second in orders),
         tuple((label, bool(yes)) for label, yes in choices),
         tuple(Torn(step, _way(how)) for step, how in torn), tuple(map(int, late)),
+        tuple(Order(first, second) for first, second in calls),
     )
     unpacked = frozenset(
         Fault(action, EdgeSite(kind, Site(*site))) for action, (kind, *site) in faults

@@ -20,6 +20,7 @@ class Wake(enum.Enum):
 
     READY = "ready"  # what it waited for may be there: look again
     TIMEOUT = "timeout"
+    IMPATIENT = "impatient"  # held up: the others might do something about it, but did not for long
     FREED = "freed"  # control has ended: go on with the real primitive
 
 
@@ -61,8 +62,10 @@ class Agent:
         self.waits_for = ""  # for reports
         self.queue: list[Agent] | None = None  # where it is lined up
         self.due: Due | None = None
+        self.asleep = False  # with a due: it waits for the time alone
         self.may_go_on: Callable[[], bool] | None = None  # held up: can it go on by now?
         self.patience = 0  # held up: how much more the others may do about it
+        self.held_until = 0.0  # held up: the virtual time up to which others may wait
         self.error: BaseException | None = None  # raised where it is blocked
         self.operations = 0  # since it last blocked
         self.outside = False  # in a call that really blocks, or uncontrolled for good

@@ -31,6 +31,7 @@ from redgreen.threads.stacks import describe
 # it lets others run, and is charged for the time, or what it polls for might never come.
 SPIN = 1000
 SPIN_SECONDS = 0.05
+HELD_SECONDS = 1.0  # of virtual time: waits that run out later are for failures, not for polling
 PATIENCE = 16  # rounds that the others may make while a thread is held up: waits that run out,
 ROUND = 100  # spinning, or so many exchanges of the baton
 
@@ -105,29 +106,34 @@ class Baton:
 
     # -- threads block and wake
 
-    def block(self, agent: Agent, queue: list[Agent], due: Due | None, what: str) -> Wake:
-        """Give the baton away until ``queue`` is woken or the time is over."""
+    def block(
+        self, agent: Agent, queue: list[Agent], due: Due | None, what: str, asleep: bool = False
+    ) -> Wake:
+        """Give the baton away until ``queue`` is woken or the time is over. ``asleep``: it does not
+        wait for anything but that."""
         with self._section:
             if not self.live:
                 return Wake.FREED
             agent.waits_for = what
             agent.queue = queue
             agent.due = due
+            agent.asleep = asleep
             queue.append(agent)
             self._hand_on()
         return self._woken(agent)
 
-    def hold_up(self, agent: Agent, may_go_on: Callable[[], bool], what: str) -> bool:
+    def hold_up(self, agent: Agent, may_go_on: Callable[[], bool], what: str) -> bool | None:
         """Let the others run until ``may_go_on``. False: that is not so, and none of them can
-        change it (or none did for long)."""
+        change it. None: none did for long."""
         with self._section:
             if not self.live:
                 return False
             agent.waits_for = what
             agent.may_go_on, agent.patience = may_go_on, PATIENCE
+            agent.held_until = self.clock.now + HELD_SECONDS
             self._held_up.append(agent)
             self._hand_on()
-        return self._woken(agent) is Wake.READY
+        return {Wake.READY: True, Wake.TIMEOUT: False}.get(self._woken(agent))
 
     def _woken(self, agent: Agent) -> Wake:
         self.park(agent)
@@ -239,9 +245,11 @@ class Baton:
             return back
         waiting = self._earliest()
         outside = self._anyone_outside()
-        if self._held_up and (outside or waiting is None or self._lose_patience()):
+        if self._held_up and (outside or waiting is None or self._lose_patience()
+                              or self._too_late(waiting)):
             if not self._runnable:
-                self._let_go(self._held_up[0], Wake.TIMEOUT)
+                never = waiting is None and not outside and not self._strangers()
+                self._let_go(self._held_up[0], Wake.TIMEOUT if never else Wake.IMPATIENT)
             return self._choose()
         if outside:
             if waiting is not None:
@@ -274,9 +282,13 @@ class Baton:
         for agent in self._held_up:
             agent.patience -= 1
         if self._held_up and self._held_up[0].patience < 0:
-            self._let_go(self._held_up[0], Wake.TIMEOUT)
+            self._let_go(self._held_up[0], Wake.IMPATIENT)
             return True
         return False
+
+    def _too_late(self, waiting: Agent) -> bool:
+        """Does the next wait run out after so long that its thread would take it for a failure?"""
+        return not waiting.asleep and _order_of(waiting)[0] > self._held_up[0].held_until
 
     def _let_go(self, agent: Agent, wake: Wake) -> None:
         self._held_up.remove(agent)

@@ -42,7 +42,7 @@ def sleep(seconds: float) -> None:
         agent.baton.give_way(agent)
         return
     due = agent.baton.clock.due(seconds)
-    if agent.baton.block(agent, [], due, f"sleeps {seconds:g} s") is Wake.FREED:
+    if agent.baton.block(agent, [], due, f"sleeps {seconds:g} s", asleep=True) is Wake.FREED:
         originals.sleep(max(0.0, agent.baton.clock.left(due)))
 
 

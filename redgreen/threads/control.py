@@ -67,12 +67,13 @@ class Control:
             if not agent.outside:
                 self.baton.tick(agent)
 
-    def hold_up(self, may_go_on: Callable[[], bool], what: str) -> bool:
+    def hold_up(self, may_go_on: Callable[[], bool], what: str) -> bool | None:
         """The running thread cannot go on unless others do something first: they run until
-        ``may_go_on`` (which is asked in any thread). False: they cannot, and it still cannot.
+        ``may_go_on`` (which is asked in any thread). False: they never can. None: they did not for
+        so long that they are not waited for any more.
         """
         agent = current()
-        return agent is not None and agent.baton.hold_up(agent, may_go_on, what)
+        return False if agent is None else agent.baton.hold_up(agent, may_go_on, what)
 
     def freeze(self) -> None:
         """The subject has returned: the other threads stay where they are until control ends.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import threads
 from ..faults import Fault
+from ..run import Record
 from ..schedule import SERIAL, Schedule
 from ..threads import Control, Key, current_agent
 from ..trace import Kind, Note
 from . import patches
 from .facade import installed
-from .gpu import GPU, Record
+from .gpu import GPU
 from .machine import Machine
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class VirtualGPU:
         ]  # fmt: skip
         if self.control.deadlock is not None:
             trace.refusals.append(f"the host threads deadlocked: {self.control.deadlock}")
-        return Record(trace, machine.hits, tuple(machine.broken), machine.changed)
+        return Record(trace, machine.hits, tuple(machine.broken), machine.changed,
+                      tuple(machine.given_up))
 
 
 class HostOrder:

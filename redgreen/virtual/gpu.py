@@ -11,7 +11,7 @@ import torch
 
 from ..faults import Fault
 from ..schedule import SERIAL, Schedule
-from ..trace import Access, Extent, Kind, Trace
+from ..trace import Access, Extent, Kind
 from .machine import Machine
 from .memory import Heap, MemorySystem
 from .parts import Parts
@@ -46,16 +46,6 @@ class EventState:
     capture: Capture | None = None  # recorded inside this capture
     time: int | None = None  # of the record's call in ns, for elapsed_time
     timing: bool = False  # a record may be there for elapsed_time alone
-
-
-@dataclass(slots=True)
-class Record:
-    """What a run left behind."""
-
-    trace: Trace
-    hits: dict[Fault, int]
-    broken: tuple[object, ...]
-    changed: dict[Fault, int]
 
 
 class _Local(threading.local):

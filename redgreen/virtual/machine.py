@@ -28,6 +28,10 @@ from .work import Gate, Parted, Work
 POLLS = 64  # fruitless polls of one thing, after which the device must have made progress
 
 
+# Lets other host threads go on until the first argument says yes; see `Control.hold_up`.
+HoldUp = Callable[[Callable[[], bool], str], bool | None]
+
+
 class Diverged(BaseException):
     """The run did more steps than its limit. Not an Exception: programs swallow those."""
 
@@ -58,6 +62,7 @@ class Machine:
         self.hits: dict[Fault, int] = dict.fromkeys(faults, 0)
         self.changed: dict[Fault, int] = {}
         self.broken: list[Order] = []
+        self.given_up: list[Order] = []  # of these: with more patience they might have been kept
         self.step_limit = step_limit
         self._dropped = {f.edge: f for f in faults if f.action == "drop"}
         self._poisoned = {f.edge: f for f in faults if f.action == "poison"}
@@ -70,6 +75,10 @@ class Machine:
         self._watched: dict[str, Work | None] = {}  # labels that orders speak of
         for order in schedule.orders:
             self._orders.setdefault(order.second, []).append(order)
+            self._watched[order.first] = self._watched[order.second] = None
+        self._calls: dict[str, list[Order]] = {}  # by the label whose call is held
+        for order in schedule.calls:
+            self._calls.setdefault(order.second, []).append(order)
             self._watched[order.first] = self._watched[order.second] = None
         self._torn = {torn.step: torn for torn in schedule.torn}
         self._begun: list[Work] = []
@@ -86,7 +95,7 @@ class Machine:
         self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
         self.thread_names: dict[int, str] = {}
         self.before_step: Callable[[], None] | None = None  # host threads under control
-        self.hold_up: Callable[[Callable[[], bool], str], bool] = lambda possible, what: False
+        self.hold_up: HoldUp = lambda possible, what: False
 
     # -- agents and edges ------------------------------------------------------------------------
 
@@ -292,11 +301,23 @@ class Machine:
         )
 
     def _enter(self, work: Work) -> None:
+        if self._calls:
+            self._keep_calls(work)
         if self.before_step is not None:
             self.before_step()
         if self._inserted and work.kind is Kind.ACCESS:
             self._wait_as_inserted(work)
         self._append(work)
+
+    def _keep_calls(self, work: Work) -> None:
+        """Lets the other threads go on until they have made the calls that come before this one."""
+        prefix = self._prefix(work)
+        for order in self._calls.get(f"{prefix}#{self._labels.get(prefix, 0) + 1}", ()):
+            self._wait_for_call(order)
+
+    def _wait_for_call(self, order: Order) -> None:
+        while self._unissued(order):
+            self._get_past(order, lambda: self._unissued(order))
 
     def _wait_as_inserted(self, work: Work) -> None:
         """The waits that a repair puts in front of this access."""
@@ -335,12 +356,15 @@ class Machine:
                 self._watched[work.label] = work
 
     def _label(self, work: Work) -> None:
-        function = self.sites.sites[work.site].function
-        thread = "" if work.issuer == 0 else f"@{self.trace.agents[work.issuer].name}"
-        prefix = f"{function}:{work.op}{thread}"
+        prefix = self._prefix(work)
         count = self._labels.get(prefix, 0) + 1
         self._labels[prefix] = count
         work.label = f"{prefix}#{count}"
+
+    def _prefix(self, work: Work) -> str:
+        function = self.sites.sites[work.site].function
+        thread = "" if work.issuer == 0 else f"@{self.trace.agents[work.issuer].name}"
+        return f"{function}:{work.op}{thread}"
 
     # -- progress --------------------------------------------------------------------------------
 
@@ -463,8 +487,7 @@ class Machine:
 
     def _require(self, order: Order) -> None:
         """Keeps an order whose later step is the host step that is about to happen."""
-        while self._unissued(order):
-            self._get_past(order, lambda: self._unissued(order))
+        self._wait_for_call(order)
         first = self._watched[order.first]
         if first is not None and not first.done and order not in self.broken:
             self.force(first)
@@ -483,12 +506,13 @@ class Machine:
         first = self._watched[order.first]
         theirs = first is None or first.agent not in self.queues
         if yielding and theirs and _thread_of(order.first) != self._my_name():
-            if self.hold_up(lambda: in_the_way() is None, "waits for the device"):
-                return
+            possible = self.hold_up(lambda: in_the_way() is None, "waits for the device")
             left = in_the_way()
             if left is None:
                 return
             order = left
+            if possible is None:
+                self.given_up.append(order)
         self.broken.append(order)
 
     def _my_name(self) -> str:
@@ -520,7 +544,8 @@ class Machine:
         """Ends the run: the device finishes its work, the trace is complete."""
         self.settle()
         trace = self.trace
-        for order in self.schedule.orders:  # a step that never came was not reversed either
+        # A step that never came was not reversed either.
+        for order in (*self.schedule.orders, *self.schedule.calls):
             if order not in self.broken and None in (
                 self._watched[order.first], self._watched[order.second]
             ):  # fmt: skip

@@ -537,13 +537,19 @@ def _extras() -> tuple[Expect, ...]:
             edges={"record": "redundant", "wait": "absent", "late": "any"},
         ),
         refuted("late_nobody_told", "extra_late_sync:nobody_told", Race("HOST-WAR/HOST-RAW")),
-        proved("shared_stream", "extra_shared_stream:unordered"),
+        refuted("shared_stream", "extra_shared_stream:unordered", Race("WAW")),
+        proved("shared_stream_any", "extra_shared_stream:in_any_order"),
+        proved("shared_stream_lock", "extra_shared_stream:who_has_the_lock"),
+        proved("shared_stream_flag", "extra_shared_stream:by_flag"),
+        proved("shared_stream_time", "extra_shared_stream:by_time"),
         proved("shared_stream_ordered", "extra_shared_stream:ordered"),
         proved("shared_stream_disjoint", "extra_shared_stream:disjoint", right="right_rows"),
         proved("shared_stream_own", "extra_shared_stream:each_its_own"),
-        proved("shared_stream_wait", "extra_shared_stream:wait_may_be_early"),
+        refuted("shared_stream_wait", "extra_shared_stream:wait_may_be_early", Race("RAW")),
         proved("shared_stream_wait_after", "extra_shared_stream:wait_after_record"),
-        proved("shared_stream_sync", "extra_shared_stream:device_sync_by_another"),
+        refuted(
+            "shared_stream_sync", "extra_shared_stream:device_sync_by_another", Race("HOST-RAW")
+        ),
     )
 
 

@@ -1,7 +1,8 @@
-"""Two threads enqueue on one stream, or record and wait: is the order of their calls fixed?"""
+"""Threads enqueue on one stream, or record and wait: is the order of their calls fixed?"""
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 import torch
@@ -27,18 +28,18 @@ def _in_threads(*bodies: Callable[[], object]) -> None:
 
 
 def unordered() -> torch.Tensor:
-    """Proved for the order that was recorded; the other one gives 1."""
+    """Whoever is last decides."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         device = torch.zeros(N, device="cuda")
 
     def one() -> None:
         with torch.cuda.stream(side):
-            device.fill_(1.0)
+            device.fill_(1.0)  # first
 
     def two() -> None:
         with torch.cuda.stream(side):
-            device.fill_(2.0)  # diag: host-order
+            device.fill_(2.0)  # second
 
     _in_threads(one, two)
     torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
@@ -62,6 +63,87 @@ def ordered() -> torch.Tensor:
             device.fill_(2.0)
 
     _in_threads(two, one)
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def in_any_order() -> torch.Tensor:
+    """Three threads add: six orders, one sum."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.full((N,), -4.0, device="cuda")
+
+    def add(what: float) -> None:
+        with torch.cuda.stream(side):
+            device.add_(what)
+
+    _in_threads(lambda: add(1.0), lambda: add(2.0), lambda: add(3.0))
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def who_has_the_lock() -> torch.Tensor:
+    """The lock makes it one or the other; which one is as recorded."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.zeros(N, device="cuda")
+    lock = threading.Lock()
+
+    def fill(what: float) -> None:
+        with lock, torch.cuda.stream(side):
+            device.fill_(what)
+
+    _in_threads(lambda: fill(1.0), lambda: fill(2.0))
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def by_flag() -> torch.Tensor:
+    """A flag that the other thread looks at orders them, though nothing that redgreen knows of."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.zeros(N, device="cuda")
+    done: list[bool] = []
+
+    def one() -> None:
+        with torch.cuda.stream(side):
+            device.fill_(1.0)
+        done.append(True)
+
+    def two() -> None:
+        while not done:
+            time.sleep(0.01)
+        with torch.cuda.stream(side):
+            device.fill_(2.0)  # diag: host-order
+
+    _in_threads(one, two)
+    torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
+    return device
+
+
+def by_time() -> torch.Tensor:
+    """Seconds apart. That is no order, but nobody is kept back so long that time-outs run out."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        device = torch.zeros(N, device="cuda")
+    done: queue.Queue[None] = queue.Queue()
+
+    def one() -> None:
+        with torch.cuda.stream(side):
+            device.fill_(1.0)
+        done.put(None)
+
+    def two() -> None:
+        time.sleep(5)
+        with torch.cuda.stream(side):
+            device.fill_(2.0)  # diag: host-order
+
+    threads = [threading.Thread(target=body) for body in (one, two)]
+    for thread in threads:
+        thread.start()
+    done.get(timeout=2)
+    for thread in threads:
+        thread.join()
     torch.cuda.current_stream().wait_stream(side)  # edge: load-bearing
     return device
 
@@ -114,13 +196,13 @@ def wait_may_be_early() -> torch.Tensor:
     def write() -> None:
         with torch.cuda.stream(first):
             torch.cuda._sleep(SPIN)
-            device.fill_(2.0)
-            written.record()  # edge: load-bearing
+            device.fill_(2.0)  # first
+            written.record()  # edge: any
 
     def read() -> None:
         with torch.cuda.stream(second):
-            second.wait_event(written)  # edge: load-bearing
-            made.append(device.clone())  # diag: host-order
+            second.wait_event(written)  # edge: any; diag: wait-on-unrecorded-event
+            made.append(device.clone())  # second
 
     _in_threads(write, read)
     torch.cuda.synchronize()  # edge: load-bearing
@@ -161,11 +243,11 @@ def device_sync_by_another() -> torch.Tensor:
 
     def copy() -> None:
         with torch.cuda.stream(side):
-            host.copy_(device, non_blocking=True)
+            host.copy_(device, non_blocking=True)  # first
 
     def read() -> None:
-        torch.cuda.synchronize()  # edge: load-bearing
-        made.append(host.clone())  # diag: host-order
+        torch.cuda.synchronize()  # edge: any
+        made.append(host.clone())  # second
 
     _in_threads(copy, read)
     return made[0]

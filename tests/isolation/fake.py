@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 
 from redgreen.faults import Fault
-from redgreen.schedule import Order, Schedule
+from redgreen.run import Record
+from redgreen.schedule import Schedule
 from redgreen.trace import Agent, EdgeSite, Kind, Site, Step, Trace
 
 SITE = Site("/somewhere/pipeline.py", 31, "decode", "main.wait_event(ready)")
@@ -22,14 +22,6 @@ class Diverged(BaseException):
 
 
 Diverged.__module__ = "redgreen.virtual.machine"
-
-
-@dataclass
-class Record:
-    trace: Trace
-    hits: dict[Fault, int]
-    broken: tuple[Order, ...] = ()
-    changed: dict[Fault, int] = field(default_factory=dict)
 
 
 installed: FakeGPU | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from redgreen.schedule import LAZY, Order, Schedule
+from redgreen.schedule import LAZY, Order, Policy, Schedule
 from redgreen.threads import Deadlock
 from redgreen.trace import Trace
 from redgreen.virtual import VirtualGPU
@@ -21,7 +21,7 @@ from tests.threads.log import Log, watched
 N = 4
 
 
-def held_up(log: Log, may_go_on: Callable[[], bool]) -> bool:
+def held_up(log: Log, may_go_on: Callable[[], bool]) -> bool | None:
     assert log.control is not None
     return log.control.hold_up(may_go_on, "is held up")
 
@@ -86,10 +86,10 @@ def test_a_sleeping_thread_may_be_the_one() -> None:
     assert watched(program)[1] == ["other", True]
 
 
-def _polled(wait: Callable[[threading.Event], object]) -> bool:
+def _polled(wait: Callable[[threading.Event], object]) -> bool | None:
     """The other thread polls for what only the one that is held up can do."""
 
-    def program(log: Log) -> bool:
+    def program(log: Log) -> bool | None:
         done = threading.Event()
 
         def poll() -> None:
@@ -103,19 +103,34 @@ def _polled(wait: Callable[[threading.Event], object]) -> bool:
         thread.join()
         return answer
 
-    answer: bool = watched(program)[1]
+    answer: bool | None = watched(program)[1]
     return answer
 
 
 def test_it_gives_up_when_the_others_poll() -> None:
-    assert _polled(lambda done: time.sleep(0.01)) is False
-    assert _polled(lambda done: time.sleep(0)) is False
-    assert _polled(lambda done: done.wait(timeout=1)) is False
-    assert _polled(lambda done: None) is False
+    assert _polled(lambda done: time.sleep(0.01)) is None
+    assert _polled(lambda done: time.sleep(0)) is None
+    assert _polled(lambda done: done.wait(timeout=1)) is None
+    assert _polled(lambda done: None) is None
+
+
+def test_it_gives_up_before_another_thread_takes_it_for_a_failure() -> None:
+    def program(log: Log, seconds: float) -> tuple[bool | None, bool]:
+        done = threading.Event()
+        results: list[bool] = []
+        thread = threading.Thread(target=lambda: results.append(done.wait(timeout=seconds)))
+        thread.start()
+        answer = held_up(log, lambda: bool(results))
+        done.set()
+        thread.join()
+        return answer, results[0]
+
+    assert watched(lambda log: program(log, 60))[1] == (None, True)
+    assert watched(lambda log: program(log, 0.5))[1] == (True, False)
 
 
 def test_it_gives_up_when_the_others_keep_each_other_busy() -> None:
-    def program(log: Log) -> bool:
+    def program(log: Log) -> bool | None:
         balls = [queue.Queue[bool](), queue.Queue[bool]()]
         ended = False
 
@@ -135,7 +150,7 @@ def test_it_gives_up_when_the_others_keep_each_other_busy() -> None:
             thread.join()
         return answer
 
-    assert watched(program)[1] is False
+    assert watched(program)[1] is None
 
 
 def test_of_two_that_are_held_up_the_first_gives_up() -> None:
@@ -185,6 +200,7 @@ class Ran:
     output: object
     broken: tuple[Order, ...]
     trace: Trace
+    given_up: tuple[Order, ...]
 
 
 def run(program: Callable[[], object], schedule: Schedule) -> Ran:
@@ -192,8 +208,7 @@ def run(program: Callable[[], object], schedule: Schedule) -> Ran:
         with VirtualGPU(schedule) as gpu:
             output = program()
             record = gpu.finish()
-        broken = tuple(order for order in record.broken if isinstance(order, Order))
-        return Ran(output, broken, record.trace)
+        return Ran(output, record.broken, record.trace, record.given_up)
 
     return in_child(body)
 
@@ -301,3 +316,67 @@ def test_a_host_step_waits_for_a_step_that_another_thread_has_yet_to_issue() -> 
     order = Order("body:aten.copy_@host Thread-1 (work)#1", "program:tolist#1")
     ran = run(program, Schedule(orders=(order,)))
     assert (ran.output, ran.broken) == ([7.0] * N, ())
+
+
+# -- calls of host threads in another order --------------------------------------------------------
+
+
+def two_calls() -> list[float]:
+    device = torch.zeros(N, device="cuda")
+    threads = [threading.Thread(target=lambda: device.add_(1)),
+               threading.Thread(target=lambda: device.mul_(5))]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return device.tolist()
+
+
+ADD = "<lambda>:aten.add_.Tensor@host Thread-1 (<lambda>)#1"
+MUL = "<lambda>:aten.mul_.Tensor@host Thread-2 (<lambda>)#1"
+
+
+def test_a_call_waits_until_another_thread_has_made_its_own() -> None:
+    assert run(two_calls, Schedule()).output == [5.0] * N
+    policies: tuple[Policy, ...] = ("serial", "lazy")
+    for policy in policies:
+        ran = run(two_calls, Schedule(policy, calls=(Order(MUL, ADD),)))
+        assert (ran.output, ran.broken, ran.given_up) == ([1.0] * N, (), ())
+
+
+def test_a_call_that_comes_first_anyhow_is_not_kept_back() -> None:
+    ran = run(two_calls, Schedule(calls=(Order(ADD, MUL),)))
+    assert (ran.output, ran.broken) == ([5.0] * N, ())
+
+
+def test_calls_in_a_circle_break_and_are_not_given_up() -> None:
+    """Both wait for each other: no thread can ever make the first call."""
+    ran = run(two_calls, Schedule(calls=(Order(MUL, ADD), Order(ADD, MUL))))
+    assert (len(ran.broken), ran.given_up) == (1, ())
+
+
+def test_a_call_that_the_other_thread_polls_for_is_given_up() -> None:
+    def program() -> list[float]:
+        device = torch.zeros(N, device="cuda")
+        done: list[int] = []
+
+        def add() -> None:
+            device.add_(1)
+            done.append(1)
+
+        def multiply() -> None:
+            while not done:
+                time.sleep(0.01)
+            device.mul_(5)
+
+        threads = [threading.Thread(target=add), threading.Thread(target=multiply)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return device.tolist()
+
+    order = Order("multiply:aten.mul_.Tensor@host Thread-2 (multiply)#1",
+                  "add:aten.add_.Tensor@host Thread-1 (add)#1")  # fmt: skip
+    ran = run(program, Schedule(calls=(order,)))
+    assert (ran.output, ran.broken, ran.given_up) == ([5.0] * N, (order,), (order,))

@@ -1,0 +1,90 @@
+"""The orders of host threads: does it matter whose call came first where nothing fixes that?
+
+Threads that enqueue without a lock, queue, start or join between their calls are a choice of the
+operating system: FIFO is no happens-before between them. Each such order that decides a conflict is
+reversed, by keeping one thread from making its call before the other one has made its own. Which
+thread takes a lock or a task first is not reversed: programs let that decide what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .classes import choices, order
+from .directed import spread
+from .explore import Abandoned
+from .hostorder import pairs_of, reversible, unfixed
+from .judge import Base
+from .races import Analysis, Conflict
+from .schedule import Policy, Schedule
+from .trace import Trace
+
+ONE = "one host thread"
+EXPLORED = "explored host orders"
+RECORDED = "recorded host order"
+
+SHARE = 4  # of the budget, one part in so many is for this
+
+Show = Callable[[Trace, Conflict, Iterator[Schedule]], None]
+
+
+def explore_hosts(base: Base, show: Show) -> str:
+    """The scope of the verdicts. Afterwards the base knows the outcomes of other orders, and its
+    search asks for them as well if all are known. ``show`` runs schedules for a race's report.
+    """
+    runs = base.variants()
+    if all(len({step.issuer for step in run.trace.steps}) < 2 for _, run in runs):
+        return ONE
+    if base.several or not base.search.complete:
+        return RECORDED
+    undecided = [(run.trace, base.analyses[key]) for key, run in runs
+                 if pairs_of(run.trace, base.analyses[key])]
+    if not undecided:
+        return EXPLORED
+    return EXPLORED if _explored(base, undecided, show) else RECORDED
+
+
+def _explored(base: Base, undecided: list[tuple[Trace, Analysis]], show: Show) -> bool:
+    search = base.search
+    budget, search.budget = search.budget, min(
+        search.budget, search.spent + search.budget // SHARE)
+    _count_hosts(base, True)
+    try:
+        for trace, found in undecided:
+            for conflict, schedules in _reversals(trace, found):
+                show(trace, conflict, schedules)
+        search.exhaust(base.serial)
+        complete = search.complete and not search.too_many_variants
+    except Abandoned:
+        complete = False
+    search.budget = budget
+    if not complete:
+        _count_hosts(base, False)
+        search.complete, search.gap = True, ""  # of the recorded order, as before
+    base.analyse()
+    return complete
+
+
+def _count_hosts(base: Base, hosts: bool) -> None:
+    base.search.count_hosts(hosts)
+    base.analyses.clear()
+    base.analyse()
+
+
+def _reversals(trace: Trace, found: Analysis) -> Iterator[tuple[Conflict, Iterator[Schedule]]]:
+    """A few of each kind of conflict, with the schedules in which the other call comes first."""
+    pairs = pairs_of(trace, found)
+    possible = set(reversible(trace, pairs))
+    conflicts = [c for c in unfixed(trace, found) if (c.first, c.second) in possible]
+    for conflict in spread(trace, conflicts):
+        yield conflict, _reversed(trace, pairs, (conflict.first, conflict.second))
+
+
+def _reversed(
+    trace: Trace, pairs: list[tuple[int, int]], pair: tuple[int, int]
+) -> Iterator[Schedule]:
+    flip = order(trace, (pair[1], pair[0]))
+    kept = tuple(order(trace, other) for other in pairs if other != pair)
+    policies: tuple[Policy, ...] = ("serial", "lazy")
+    for policy in policies:
+        yield Schedule(policy, choices=choices(trace), calls=(flip, *kept))
