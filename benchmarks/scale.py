@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from unittest import mock
 
+from redgreen import races
 from redgreen.races import analyse
 from redgreen.trace import Access, Agent, Allocation, Extent, Kind, Site, Step, Trace
 
@@ -18,10 +20,12 @@ SIZES = (125_000, 250_000, 500_000, 1_000_000)
 DEPTH, NBYTES = 4, 4096
 
 
-def pipeline(length: int) -> Trace:
-    """A race-free trace of about ``length`` steps."""
+def pipeline(length: int, fresh: bool = False) -> Trace:
+    """A race-free trace of about ``length`` steps. ``fresh``: each turn has buffers of its own, and
+    the host reads the result of one turn before it begins the next."""
     agents = [Agent(0, "host", True), *(Agent(i, f"stream {i}", False) for i in (1, 2, 3))]
-    allocations = [Allocation(i, i, 0, NBYTES, i % 4 == 0, 0) for i in range(4 * DEPTH)]
+    blocks = length if fresh else 4 * DEPTH
+    allocations = [Allocation(i, i, 0, NBYTES, i % 4 == 0, 0) for i in range(blocks)]
     trace = Trace(agents=agents, sites=[Site("pipeline.py", 1, "turn")], allocations=allocations)
     whole = Extent(0, NBYTES, NBYTES)
 
@@ -36,9 +40,9 @@ def pipeline(length: int) -> Trace:
 
     turn = 0
     while len(trace.steps) < length:
-        slot = turn % DEPTH
+        slot = turn if fresh else turn % DEPTH
         host, device, result, out = (4 * slot + i for i in range(4))
-        if turn >= DEPTH:
+        if turn >= DEPTH and not fresh:
             add(0, Kind.ACQUIRE, "event.synchronize", ("down", slot))
             add(0, Kind.ACCESS, "read", reads=out)
         add(0, Kind.ACCESS, "write", writes=host)
@@ -51,6 +55,9 @@ def pipeline(length: int) -> Trace:
         add(3, Kind.ACQUIRE, "wait", ("done", slot))
         add(3, Kind.ACCESS, "download", reads=result, writes=out)
         add(3, Kind.PUBLISH, "record", ("down", slot))
+        if fresh:
+            add(0, Kind.ACQUIRE, "event.synchronize", ("down", slot))
+            add(0, Kind.ACCESS, "read", reads=out)
         turn += 1
     return trace
 
@@ -69,6 +76,22 @@ def main() -> None:
             f"{len(trace.steps):>9,} steps: {len(trace.steps) / seconds:>9,.0f} a second,"
             f" {kept / len(trace.steps):.0f} B each in the trace"
         )
+    print("buffers of each turn its own, memory of the analysis:")
+    for size in SIZES:
+        trace = pipeline(size, fresh=True)
+        print(f"{len(trace.steps):>9,} steps: {_needed(trace, races.FORGET) / 1e6:>6.1f} MB,"
+              f" {_needed(trace, len(trace.steps) + 1) / 1e6:>6.1f} MB if nothing is forgotten")
+
+
+def _needed(trace: Trace, forget: int) -> int:
+    """The most that one pass over the trace holds, in bytes."""
+    with mock.patch.object(races, "FORGET", forget):
+        tracemalloc.start()
+        found = analyse(trace)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert not found.races
+    return peak
 
 
 if __name__ == "__main__":

@@ -54,6 +54,13 @@ class Clocks:
     def clock(self, agent: int) -> list[int]:
         return self._clocks[agent]
 
+    def forget(self, floor: Sequence[int]) -> None:
+        """Drops publications that tell nobody anything: every later step comes after ``floor``."""
+        self._published = {
+            key: clock for key, clock in self._published.items()
+            if any(known > least for known, least in zip(clock, floor, strict=True))
+        }
+
     def _synchronize(self, step: Step, clock: list[int]) -> None:
         if step.kind is Kind.PUBLISH:
             self._published[step.key] = clock.copy()

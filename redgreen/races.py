@@ -3,18 +3,21 @@
 A conflict that the order decides is what sync edges exist for; one that it does not is a race. They
 are found in one pass: each memory is a set of cells (distinct extents), each cell knows its
 overlapping neighbours and the accesses that each agent made. The last access of an agent decides
-for all its earlier ones: if the last comes before, so do they. Hence none is missed.
+for all its earlier ones: if the last comes before, so do they. Hence none is missed. Of long runs
+what can race with nothing any more is forgotten.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
-from dataclasses import dataclass, field
+from collections.abc import Set
+from dataclasses import dataclass
 
-from .extent import overlap
-from .order import NOTHING, clocks
-from .trace import Access, Extent, Step, Trace
+from .cells import Memory, Seen
+from .order import NOTHING, Clocks, vanishes
+from .trace import Access, Step, Trace
+
+FORGET = 1 << 16  # steps after which what no later step can race with is dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,36 @@ def analyse(
     trace: Trace, suppressed: Set[int] = NOTHING, every: bool = False, limit: int = 20_000
 ) -> Analysis:
     """One pass. ``every``: all racing pairs, not only those with an agent's latest access."""
-    finder = _Finder(trace, every, limit)
-    for step, clock in clocks(trace, suppressed):
-        for access in step.accesses:
-            finder.visit(step, access, clock)
+    finder, clocks, hosts = Finder(trace, every, limit), Clocks(len(trace.agents)), _Hosts(trace)
+    for step in trace.steps:
+        if not vanishes(step, suppressed):
+            clock = clocks.advance(step)
+            for access in step.accesses:
+                finder.visit(step, access, clock)
+        if step.index % FORGET == FORGET - 1:
+            floor = hosts.floor(clocks, step.index)
+            finder.forget(floor)
+            clocks.forget(floor)
     ordered = [finder.conflict(*seen) for kept in finder.samples.values() for seen in kept]
     return Analysis(list(finder.races.values()), finder.count, finder.truncated, ordered)
+
+
+class _Hosts:
+    """What every step that is still to come is known to come after.
+
+    A step comes after all that its issuer came after when it was issued. So what all host threads
+    that have steps left came after can race with nothing any more.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._agents = len(trace.agents)
+        self._last = dict.fromkeys((a.id for a in trace.agents if a.host), -1)
+        self._last |= {step.issuer: step.index for step in trace.steps}
+
+    def floor(self, clocks: Clocks, index: int) -> list[int]:
+        """After step ``index``: for each agent, one past the last such step."""
+        left = [clocks.clock(host) for host, last in self._last.items() if last > index]
+        return [min((clock[agent] for clock in left), default=0) for agent in range(self._agents)]
 
 
 def all_races(trace: Trace) -> Analysis:
@@ -68,61 +95,12 @@ def hazard(first: Access, second: Access, host: bool) -> str:
 _RANK = {"UAF": 3, "RAW": 2, "WAW": 1, "WAR": 0}  # one pair of steps may have several accesses
 _SAMPLE = 3  # ordered conflicts kept per group, at either end
 
-_Seen = tuple[int, Access]
-
-
-@dataclass(slots=True, eq=False)
-class _Cell:
-    """One extent, who touched it, and the cells that share bytes with it (itself among them)."""
-
-    extent: Extent
-    near: list[_Cell] = field(default_factory=list)
-    reads: dict[int, list[_Seen]] = field(default_factory=dict)
-    writes: dict[int, list[_Seen]] = field(default_factory=dict)
-
-
-class _Memory:
-    """The cells of one memory, in buckets by size and place so that neighbours are found fast."""
-
-    __slots__ = ("_buckets", "cells")
-
-    def __init__(self) -> None:
-        self.cells: dict[Extent, _Cell] = {}
-        self._buckets: dict[int, dict[int, list[_Cell]]] = {}  # log2 of size -> place -> cells
-
-    def cell(self, extent: Extent) -> _Cell:
-        found = self.cells.get(extent)
-        if found is None:
-            found = self.cells[extent] = _Cell(extent)
-            for other in self._candidates(extent):
-                if overlap(extent, other.extent):
-                    found.near.append(other)
-                    other.near.append(found)
-            found.near.append(found)
-            level = (extent.stop - extent.start).bit_length()
-            places = self._buckets.setdefault(level, {})
-            for place in range(extent.start >> level, (max(extent.stop - 1, 0) >> level) + 1):
-                places.setdefault(place, []).append(found)
-        return found
-
-    def _candidates(self, extent: Extent) -> Iterable[_Cell]:
-        found: dict[int, _Cell] = {}
-        for level, places in self._buckets.items():
-            low, high = extent.start >> level, extent.stop >> level
-            wanted = range(low, high + 1)
-            near = wanted if len(wanted) <= len(places) else [p for p in places if p in wanted]
-            for place in near:
-                for cell in places.get(place, ()):
-                    found[id(cell)] = cell
-        return found.values()
-
-
-class _Finder:
+class Finder:
     """The state of one pass."""
 
     def __init__(self, trace: Trace, every: bool, limit: int) -> None:
         self._trace, self._every, self._limit = trace, every, limit
-        self._memories: defaultdict[int, _Memory] = defaultdict(_Memory)
+        self.memories: defaultdict[int, Memory] = defaultdict(Memory)
         self.races: dict[tuple[int, int, int], Conflict] = {}
         self.samples: dict[tuple[int, int, int, int], list[tuple[int, Access, Step, Access]]] = {}
         self.count = 0
@@ -131,7 +109,7 @@ class _Finder:
     def visit(self, step: Step, access: Access, clock: list[int]) -> None:
         if access.extent.start == access.extent.stop:
             return
-        cell = self._memories[access.memory].cell(access.extent)
+        cell = self.memories[access.memory].cell(access.extent)
         me = step.agent
         for near in cell.near:
             for agent, seen in near.writes.items():
@@ -148,7 +126,13 @@ class _Finder:
             else:
                 history.append((step.index, access))
 
-    def _meet(self, seen: list[_Seen], known: int, step: Step, access: Access) -> None:
+    def forget(self, floor: list[int]) -> None:
+        for id, memory in list(self.memories.items()):
+            memory.forget(floor)
+            if not memory.cells:
+                del self.memories[id]
+
+    def _meet(self, seen: list[Seen], known: int, step: Step, access: Access) -> None:
         """``known``: one past the last step of the other agent that comes before this one."""
         index, earlier = seen[-1]
         if index < known:

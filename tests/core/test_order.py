@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import combinations
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.scale import pipeline
+from redgreen import races
 from redgreen.edges import cuts, path
 from redgreen.lifetimes import latent_frees
 from redgreen.order import clocks, predecessors, vanishes
@@ -71,6 +74,36 @@ def test_races_are_complete(trace: Trace, mask: int) -> None:
     some = {(r.first, r.second) for r in analyse(trace, gone).races}
     assert some <= expected
     assert {(trace.steps[a].agent, b) for a, b in some} == agents
+
+
+@settings(max_examples=100, deadline=None)
+@given(TRACES, st.integers(0, 255), st.booleans())
+def test_what_is_forgotten_races_with_nothing(trace: Trace, mask: int, every: bool) -> None:
+    gone = drop_some(trace, mask)
+    with mock.patch.object(races, "FORGET", 1):
+        forgetful = analyse(trace, gone, every)
+    assert forgetful.races == analyse(trace, gone, every).races
+
+
+def test_a_long_run_is_forgotten() -> None:
+    """Each turn uses a buffer of its own, and the host waits for it."""
+    def memories(forget: int) -> int:
+        most = 0
+        with mock.patch.object(races, "FORGET", forget):
+            remembered = races.Finder.forget
+
+            def forgetting(finder: races.Finder, floor: list[int]) -> None:
+                nonlocal most
+                most = max(most, len(finder.memories))
+                remembered(finder, floor)
+                most = max(most, len(finder.memories))
+
+            with mock.patch.object(races.Finder, "forget", forgetting):
+                assert analyse(pipeline(2000, fresh=True)).count > 500
+        return most
+
+    assert memories(100) < 60
+    assert memories(1900) > 300
 
 
 @settings(max_examples=100, deadline=None)
