@@ -198,4 +198,8 @@ def _verdict(base: Base, judged: Judged) -> verdict.GreenVerdict:
     if missing:
         judged.diagnostics.append(Diagnostic("vacuous", "", 0, missing))
         return "inconclusive"
+    if base.racy:
+        judged.diagnostics.append(Diagnostic(
+            "explored", "", 0, "no race changes the output: one run was made of each of the "
+            f"{search.classes} classes of schedules that there are"))
     return "proved"

@@ -11,6 +11,7 @@ import pytest
 
 import redgreen
 
+from . import extra_benign_race
 from .expect import EXPECTATIONS, VERDICTS, Expect, read_marks
 
 HERE = Path(__file__).parent
@@ -230,3 +231,10 @@ def test_every_program_is_expected() -> None:
     }
     assert programs == {expect.subject for expect in EXPECTATIONS}
     assert len({expect.name for expect in EXPECTATIONS}) == len(EXPECTATIONS)
+
+
+def test_a_benign_race_says_how_much_was_explored() -> None:
+    """A dead row is read too early or not: two classes."""
+    proof = redgreen.prove(extra_benign_race.dead_row)
+    said = [d.message for d in proof.diagnostics if d.kind == "explored"]
+    assert len(said) == 1 and "each of the 2 classes" in said[0]
