@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from .explore import MAX_VARIANTS, Abandoned, Choices, Search, demonstrations, holds, spread
-from .faults import Fault
+from .faults import Action, Fault
 from .lifetimes import without_reuse
 from .order import questions
 from .races import Analysis, Conflict, all_races, analyse
@@ -102,28 +102,47 @@ def _lost(trace: Trace, gone: frozenset[int], before: Analysis) -> Lost:
     return Lost(trace, conflicts, other)
 
 
-def judge(base: Base, edges: frozenset[EdgeSite]) -> Judgement:
+def judge(base: Base, edges: frozenset[EdgeSite], action: Action = "drop") -> Judgement:
     """Take the edges out and compare: by the order alone where it suffices, else by runs."""
-    faults = frozenset(Fault("drop", edge) for edge in edges)
+    faults = frozenset(Fault(action, edge) for edge in edges)
     search = Search(base.runner, faults, base.budget, base.step_limit)
-    lost = lost_orders(base, edges)
-    verdict = Judgement(None, lost=lost, faults=faults)
+    return settle(base, search, Judgement(None, lost=lost_orders(base, edges), faults=faults))
+
+
+def judge_edge(base: Base, edge: EdgeSite) -> Judgement:
+    """One edge. A dependency inside of a graph is cut first: which bytes go wrong says more than
+    that CUDA refuses the capture without the call, which counts if no byte does."""
+    edges = frozenset((edge,))
+    if not any(step.launch and gone.intersection(step.edges) for _, run in base.variants()
+               for gone in [indices(run.trace, edges)] for step in run.trace.steps):
+        return judge(base, edges)
+    cut = judge(base, edges, "cut")
+    if cut.changed and cut.hits:
+        return cut
+    dropped = judge(base, edges)
+    if dropped.changed or cut.changed is not None:
+        return dropped
+    return cut
+
+
+def settle(base: Base, search: Search, verdict: Judgement, start: Run | None = None) -> Judgement:
+    """Finish a judgement whose lost conflicts are known; ``start`` is the serial run if made."""
     try:
-        _decide(base, search, verdict)
+        _decide(base, search, verdict, start)
     except Abandoned as abandoned:
         verdict.changed, verdict.reason = None, str(abandoned)
     verdict.explored, verdict.hits = search.spent, search.hits
     return verdict
 
 
-def _decide(base: Base, search: Search, verdict: Judgement) -> None:
+def _decide(base: Base, search: Search, verdict: Judgement, start: Run | None) -> None:
     if not verdict.lost:
         _confirm(base, search, verdict)
         return
     if not base.search.complete:
         verdict.reason = f"the base outcomes are not all known: {base.search.gap}"
         return
-    start = search.run(SERIAL)
+    start = start or search.run(SERIAL)
     if start is None:
         verdict.reason = search.gap
         return

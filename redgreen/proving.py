@@ -10,11 +10,13 @@ from . import verdict
 from .describe import conflict_name, edge_ids
 from .diagnostics import at, from_trace, unique
 from .explore import Abandoned, Search, spread
-from .faults import Fault
+from .faults import Action, Fault
 from .green import RECORDED, InternalError, MakeToken, evidence, judge_program
-from .judge import Base, Judgement, indices, judge
+from .judge import Base, Judgement, indices, judge_edge
 from .masks import Masks, covered_by, find_masks
 from .missing import missing_waits
+from .mutants import Ring
+from .mutation import Mutants
 from .races import analyse
 from .recording import SubjectRaised, record
 from .run import Outcome, Run, Runner, step_limit
@@ -40,12 +42,15 @@ def prove_runner(
     edges_glob: str | None = None,
     progress: Progress = lambda what, done, total: None,
     declared: Sequence[str] = (),
+    mutants: Sequence[Action] | None = None,
+    rings: Sequence[Ring] = (),
 ) -> Proof:
     """Everything about one subject.
 
     Raises SubjectRaised if it fails as written and InternalError if redgreen contradicts itself;
     whatever else happens is in the proof. ``edges_glob`` chooses by file which edges are judged,
-    ``declared`` lists edge ids that should have run.
+    ``declared`` lists edge ids that should have run. ``mutants`` are operators, None if not asked
+    for; ``rings`` say where a collapse is to be tried.
     """
     recording = record(runner)
     run = recording.run
@@ -54,7 +59,8 @@ def prove_runner(
         same = "identical" if reference == run.outcome else "different"
     if recording.objection:
         green = Green("inconclusive", recording.outcomes, RECORDED, analyse(run.trace).count, same)
-        return _stopped(subject, device, run, recording.objection, green, edges_glob)
+        stopped = _stopped(subject, device, run, recording.objection, green, edges_glob)
+        return replace(stopped, mutants=None if mutants is None else ())
     limit = step_limit(run.trace)
     base = Base(runner, run, Search(runner, frozenset(), budget, limit), budget, limit)
     try:
@@ -64,7 +70,8 @@ def prove_runner(
         reason = str(stop) if isinstance(stop, Abandoned) else "interrupted"
         green = Green("inconclusive", len(base.search.all_outcomes()),
                       base.search.spent + RECORDED, analyse(run.trace).count, same)
-        return _stopped(subject, device, run, reason, green, edges_glob)
+        stopped = _stopped(subject, device, run, reason, green, edges_glob)
+        return replace(stopped, mutants=None if mutants is None else ())
     diagnostics, interrupted = judged.diagnostics, False
     try:
         for key, variant in base.variants():
@@ -76,8 +83,13 @@ def prove_runner(
         interrupted = True
     edges = _Edges(base, make_token, progress, edges_glob)
     reports = edges.reports(declared, interrupted)
+    mutated = None
+    if mutants is not None:
+        section = Mutants(base, make_token, progress, lambda site: _wanted(site, edges_glob))
+        mutated = section.reports(mutants, rings)
+        diagnostics += section.diagnostics
     green = replace(judged.green, reference=same)
-    return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics))
+    return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics), mutated)
 
 
 def _stopped(subject: str, device: str, run: Run, reason: str, green: Green,
@@ -121,7 +133,7 @@ class _Edges:
             self._poison()
             for done, edge in enumerate(judged):
                 self.progress("edges", done, len(judged))
-                self.judgements[edge] = judge(self.base, frozenset((edge,)))
+                self.judgements[edge] = judge_edge(self.base, edge)
             dead = [edge for edge, found in self.judgements.items() if found.changed is False]
             self.masks = find_masks(self.base, dead, self.progress)
             if self.masks.doubt:

@@ -36,7 +36,12 @@ def synchronize(device: Any = None) -> None:
         from .gpu import capture_error
 
         capture_error(g, "torch.cuda.synchronize")
-    g.machine.drain("torch.cuda.synchronize", g.agents(), (edge,))
+
+    def wait() -> None:
+        g.machine.drain("torch.cuda.synchronize", g.agents(), (edge,))
+
+    if g.mutations is None or not g.mutations.late_sync(edge, wait):
+        wait()
 
 
 def current_stream(device: Any = None) -> Stream:

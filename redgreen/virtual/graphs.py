@@ -26,6 +26,7 @@ from .work import Work
 
 _pool_ids = itertools.count(1)
 _graph_ids = itertools.count(1)
+_launch_numbers = itertools.count(1)
 
 
 class Capture:
@@ -57,7 +58,8 @@ class Capture:
         elif work.kind is Kind.ACQUIRE:
             for other, count in self._published.get(work.key, {}).items():
                 clock[other] = max(clock.get(other, 0), count)
-        self.nodes.append(work)
+        if not (work.edges and self.gpu.machine.cut(work.edges)):
+            self.nodes.append(work)
 
     def tape(self, counter: Counter) -> Tape:
         """Captured random numbers of a generator; others than the default one are registered."""
@@ -147,6 +149,9 @@ class CUDAGraph:
         if gpu().current() is not capture.origin:
             raise RuntimeError("Capture must end on the same stream it began on.")
         self._capture = None
+        mutations = capture.gpu.mutations
+        if mutations is not None:
+            mutations.end(capture)
         capture.end()
         self._nodes, self._origin = capture.nodes, capture.origin.agent
         self._tapes = [tape for tape in capture.tapes if tape.used]
@@ -161,28 +166,36 @@ class CUDAGraph:
         stream = g.current()
         if stream.capture is not None:
             capture_error(g, "graph replay")
-        self._launches += 1
-        launch = ("launch", self._id, self._launches)
         machine = g.machine
         me, site = machine.host(), machine.sites.here()
+        start = Work(stream.agent, me, Kind.PUBLISH, "replay", site, self._wind())
+        if g.mutations is not None:
+            g.mutations.before(stream, start)
+        self._launch(g, stream, start)
+        if g.mutations is not None:
+            g.mutations.after(stream)
+
+    def _launch(self, g: GPU, stream: StreamState, start: Work) -> None:
+        """Issues a copy of every node; the launch comes after the graph's launch before it."""
+        assert self._nodes is not None
+        self._launches += 1
+        launch = start.key = ("launch", self._id, self._launches)
+        number, me, site = next(_launch_numbers), start.issuer, start.site
+
+        def enqueue(work: Work) -> Work:
+            work.launch = number
+            return g.machine.enqueue(work)
+
         end = ("graph", self._id)
-        previous = self._last
-        machine.enqueue(
-            Work(stream.agent, me, Kind.ACQUIRE, "replay", site, key=end, after=previous)
-        )
-        start = Work(
-            stream.agent, me, Kind.PUBLISH, "replay", site, self._wind(), key=launch
-        )
-        machine.enqueue(start)
+        enqueue(Work(stream.agent, me, Kind.ACQUIRE, "replay", site, key=end, after=self._last))
+        enqueue(start)
         started = {self._origin}
         copies: dict[int, Work] = {}
         for node in self._nodes:
             agent = self._agent(g, node.agent, stream)
             if node.agent not in started:
                 started.add(node.agent)
-                machine.enqueue(
-                    Work(agent, me, Kind.ACQUIRE, "branch", site, key=launch, after=start)
-                )
+                enqueue(Work(agent, me, Kind.ACQUIRE, "branch", site, key=launch, after=start))
             after = copies.get(id(node.after)) if node.after is not None else None
             key = None if node.key is None else (*launch, node.key)
             work = Work(
@@ -190,8 +203,8 @@ class CUDAGraph:
                 node.edges,
             )  # fmt: skip
             copies[id(node)] = work
-            machine.enqueue(work)
-        self._last = machine.publish(stream.agent, "replayed", end)
+            enqueue(work)
+        self._last = enqueue(Work(stream.agent, me, Kind.PUBLISH, "replayed", site, key=end))
 
     _last: Work | None = None
 
