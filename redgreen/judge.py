@@ -120,9 +120,7 @@ def judge_edge(base: Base, edge: EdgeSite) -> Judgement:
     if cut.changed and cut.hits:
         return cut
     dropped = judge(base, edges)
-    if dropped.changed or cut.changed is not None:
-        return dropped
-    return cut
+    return dropped if dropped.changed or cut.changed is not None else cut
 
 
 def settle(base: Base, search: Search, verdict: Judgement, start: Run | None = None) -> Judgement:
@@ -185,7 +183,15 @@ def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
         verdict.changed, verdict.reason = None, base.search.gap
         return
     verdict.changed, verdict.witness = True, run.schedule
-    verdict.reason = "the recorded order does not explain the difference"
+    verdict.reason = ending(run.outcome) or "the recorded order does not explain the difference"
+
+
+def ending(outcome: Outcome) -> str:
+    """How a run ended that returned nothing."""
+    if outcome.status == "returned":
+        return ""
+    said = outcome.leaves[0].data.decode("utf-8", "replace") if outcome.leaves else ""
+    return f"{outcome.status}: {said}"
 
 
 def _torn(lost: list[Lost]) -> Iterable[Schedule]:

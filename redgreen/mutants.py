@@ -20,7 +20,7 @@ from pathlib import PurePath
 
 from .explore import Abandoned, Search
 from .faults import Action, Fault, allocation_sites
-from .judge import Base, Judgement, Lost, settle
+from .judge import Base, Judgement, Lost, ending, settle
 from .lifetimes import latent_frees
 from .moves import Move, early, late, redirected
 from .order import questions
@@ -136,13 +136,13 @@ def judge_mutant(base: Base, fault: Fault) -> Judgement:
     assert start is not None  # the budget is at least one run
     if not search.hits or not start.changed.get(fault, 0):
         found.explored, found.hits = search.spent, 0
-        found.reason = _nothing(fault) if search.hits else "the fault was not reached"
+        found.reason = _nothing(fault) if search.hits else _unreached(fault)
         return found
     found.lost = [*_foretold(base, fault), *_seen(base, start)]
     found = settle(base, search, found, start)
     if found.changed and found.witness is not None:
         run = next((r for r in search.all_outcomes().values() if r.schedule == found.witness), None)
-        found.reason = found.reason or _ending(run)
+        found.reason = found.reason or ("" if run is None else ending(run.outcome))
     elif found.changed is False:
         found.reason = _survived(fault, start, found)
     return found
@@ -196,6 +196,12 @@ def _asked(trace: Trace) -> list[tuple[str, tuple[str, ...], bool]]:
             for choice, asked, done in questions(trace)]
 
 
+def _unreached(fault: Fault) -> str:
+    if fault.action == "free":
+        return "its memory is of a private pool, which is left alone"
+    return "the fault was not reached"
+
+
 def _nothing(fault: Fault) -> str:
     """Why a mutant is the program itself. That is no pass: nothing was tried."""
     return "it changes nothing: " + {
@@ -203,15 +209,8 @@ def _nothing(fault: Fault) -> str:
         "late": "the stream is given nothing after the wait",
         "stream": "the named stream is current, and the default one",
         "collapse": "no two of its allocations of one size are alive at a time",
-        "free": "nothing refers to the storage after its last use, or it is a graph's",
+        "free": "nothing refers to the storage after its last use, or a graph has it",
     }.get(fault.action, "the program is the same")
-
-
-def _ending(run: Run | None) -> str:
-    if run is None or run.outcome.status == "returned":
-        return ""
-    said = run.outcome.leaves[0].data.decode("utf-8", "replace") if run.outcome.leaves else ""
-    return f"{run.outcome.status}: {said}"
 
 
 def _survived(fault: Fault, start: Run, found: Judgement) -> str:

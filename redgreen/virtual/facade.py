@@ -268,6 +268,7 @@ def installed(g: GPU) -> Iterator[GPU]:
         for name in list(vars(owner)):
             if name in _CUDA:
                 patches.set(owner, name, _CUDA[name])
+    patches.set(graphs.graph, "default_capture_stream", None)  # of another virtual GPU
     for name, value in _ACCELERATOR.items():
         patches.set(torch.accelerator, name, _twin(value))
     patches.set(torch.cuda, "default_generators", (factories.default_generator(g),))

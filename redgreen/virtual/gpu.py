@@ -22,7 +22,7 @@ from .work import Work
 
 if TYPE_CHECKING:
     from .autograd import Backward
-    from .graphs import Capture
+    from .captures import Capture
 
 POOL_STREAMS = 32  # per priority; CUDAStream.cpp, kStreamsPerPool
 BACKEND = "vgpu"  # what PrivateUse1 is called; programs see "cuda"

@@ -19,8 +19,8 @@ from .memory import Block
 from .work import Work
 
 if TYPE_CHECKING:
+    from .captures import Capture
     from .gpu import GPU, EventState, StreamState
-    from .graphs import Capture
 
 Allocate = Callable[..., Block]  # (bytes, stream, site)
 
