@@ -19,9 +19,10 @@ _Moves = dict[int, tuple[int, Step]]  # step -> where in front of it goes, and w
 def early(trace: Trace, edge: EdgeSite) -> Trace:
     """Each record at the site is made before the latest access of its stream, not after it."""
     moves: _Moves = {}
+    places = _Places(trace)
     for step in _made_at(trace, edge):
         if step.kind is Kind.PUBLISH:
-            found = _latest(trace, step)
+            found = places.latest(step)
             if found is not None:
                 moves[step.index] = found.index, replace(step, issuer=found.issuer)
     return _moved(trace, moves)
@@ -30,9 +31,10 @@ def early(trace: Trace, edge: EdgeSite) -> Trace:
 def late(trace: Trace, edge: EdgeSite) -> Trace:
     """Each wait at the site comes after the next access of whoever waits, not before it."""
     moves: _Moves = {}
+    places = _Places(trace)
     for step in _made_at(trace, edge):
         if step.kind in (Kind.ACQUIRE, Kind.DRAIN):
-            moves[step.index] = _after_next(trace, step), step
+            moves[step.index] = places.after_next(step), step
     return _moved(trace, moves)
 
 
@@ -59,35 +61,44 @@ def _made_at(trace: Trace, edge: EdgeSite) -> list[Step]:
     return [step for step in trace.steps if step.allocation < 0 and mine.intersection(step.edges)]
 
 
-def _latest(trace: Trace, step: Step) -> Step | None:
-    """The latest access of the step's stream before it; of a launch, its first step there."""
-    for other in reversed(trace.steps[: step.index]):
-        if other.agent != step.agent:
-            continue
-        if other.launch == step.launch:
-            if other.kind is Kind.ACCESS:
-                return other
-        elif not step.launch:
-            return next(first for first in trace.steps
-                        if first.launch == other.launch and first.agent == step.agent)
-    return None
+class _Places:
+    """Where calls can move to."""
 
+    def __init__(self, trace: Trace) -> None:
+        self._steps = trace.steps
+        self._first: dict[tuple[int, int], Step] = {}  # (launch, agent) -> its first step there
+        self._last: dict[tuple[int, int], int] = {}
+        self._end: dict[int, int] = {}  # launch -> its last step
+        for step in trace.steps:
+            if step.launch:
+                self._first.setdefault((step.launch, step.agent), step)
+                self._last[step.launch, step.agent] = self._end[step.launch] = step.index
 
-def _after_next(trace: Trace, step: Step) -> int:
-    """The place behind the next access of the step's agent; without one, where nothing follows."""
-    last_of_launch = len(trace.steps)
-    for other in trace.steps[step.index + 1 :]:
-        if step.launch and other.launch == step.launch:
-            last_of_launch = other.index
-        if other.agent != step.agent:
-            continue
-        if other.launch == step.launch:
-            if other.kind is Kind.ACCESS:
-                return other.index + 1
-        elif not step.launch:
-            return 1 + max(last.index for last in trace.steps
-                           if last.launch == other.launch and last.agent == step.agent)
-    return last_of_launch
+    def latest(self, step: Step) -> Step | None:
+        """The latest access of the step's stream before it; of a launch, its first step there."""
+        for index in range(step.index - 1, -1, -1):
+            other = self._steps[index]
+            if other.agent != step.agent:
+                continue
+            if other.launch == step.launch:
+                if other.kind is Kind.ACCESS:
+                    return other
+            elif not step.launch:
+                return self._first[other.launch, other.agent]
+        return None
+
+    def after_next(self, step: Step) -> int:
+        """Behind the next access of the step's agent; without one, where nothing follows."""
+        for index in range(step.index + 1, len(self._steps)):
+            other = self._steps[index]
+            if other.agent != step.agent:
+                continue
+            if other.launch == step.launch:
+                if other.kind is Kind.ACCESS:
+                    return index + 1
+            elif not step.launch:
+                return self._last[other.launch, other.agent] + 1
+        return self._end.get(step.launch, len(self._steps))
 
 
 def _moved(trace: Trace, moves: _Moves) -> Trace:

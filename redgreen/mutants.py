@@ -140,7 +140,9 @@ def judge_mutant(base: Base, fault: Fault) -> Judgement:
         return found
     found.lost = [*_foretold(base, fault), *_seen(base, start)]
     found = settle(base, search, found, start)
-    if found.changed and found.witness is not None:
+    if found.changed and found.witness is None:  # fewer outcomes than the program has
+        found.changed, found.reason = False, f"no outcome is new; {found.reason}"
+    elif found.changed:
         run = next((r for r in search.all_outcomes().values() if r.schedule == found.witness), None)
         found.reason = found.reason or ("" if run is None else ending(run.outcome))
     elif found.changed is False:

@@ -26,7 +26,9 @@ class Mutants:
     wanted: Callable[[EdgeSite], bool]
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
-    def reports(self, operators: Sequence[Action], rings: Sequence[Ring]) -> tuple[Mutant, ...]:
+    def reports(
+        self, operators: Sequence[Action], rings: Sequence[Ring], interrupted: bool
+    ) -> tuple[Mutant, ...]:
         """Judge them; Ctrl-C leaves inconclusive what is not known yet."""
         traces = [run.trace for _, run in self.base.variants()]
         faults = [f for f in candidates(traces, operators, rings) if self.wanted(f.edge)]
@@ -34,6 +36,8 @@ class Mutants:
         ids = dict(zip(sites, edge_ids(sites), strict=True))
         judged: dict[Fault, Judgement] = {}
         try:
+            if interrupted:
+                raise KeyboardInterrupt
             for done, fault in enumerate(faults):
                 self.progress("mutants", done, len(faults))
                 judged[fault] = judge_mutant(self.base, fault)

@@ -59,8 +59,7 @@ def prove_runner(
         same = "identical" if reference == run.outcome else "different"
     if recording.objection:
         green = Green("inconclusive", recording.outcomes, RECORDED, analyse(run.trace).count, same)
-        stopped = _stopped(subject, device, run, recording.objection, green, edges_glob)
-        return replace(stopped, mutants=None if mutants is None else ())
+        return _stopped(subject, device, run, recording.objection, green, edges_glob, mutants)
     limit = step_limit(run.trace)
     base = Base(runner, run, Search(runner, frozenset(), budget, limit), budget, limit)
     try:
@@ -70,8 +69,7 @@ def prove_runner(
         reason = str(stop) if isinstance(stop, Abandoned) else "interrupted"
         green = Green("inconclusive", len(base.search.all_outcomes()),
                       base.search.spent + RECORDED, analyse(run.trace).count, same)
-        stopped = _stopped(subject, device, run, reason, green, edges_glob)
-        return replace(stopped, mutants=None if mutants is None else ())
+        return _stopped(subject, device, run, reason, green, edges_glob, mutants)
     diagnostics, interrupted = judged.diagnostics, False
     try:
         for key, variant in base.variants():
@@ -86,21 +84,22 @@ def prove_runner(
     mutated = None
     if mutants is not None:
         section = Mutants(base, make_token, progress, lambda site: _wanted(site, edges_glob))
-        mutated = section.reports(mutants, rings)
+        mutated = section.reports(mutants, rings, edges.interrupted)
         diagnostics += section.diagnostics
     green = replace(judged.green, reference=same)
     return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics), mutated)
 
 
 def _stopped(subject: str, device: str, run: Run, reason: str, green: Green,
-             edges_glob: str | None) -> Proof:
+             edges_glob: str | None, mutants: Sequence[Action] | None) -> Proof:
     """Nothing can be said, and why."""
     trace = run.trace
     diagnostics = [Diagnostic("inconclusive", "", 0, reason)]
     diagnostics += [at(trace, note.site, note.kind, note.message) for note in trace.notes]
     edges = tuple(_edge(name, edge, [trace], "inconclusive", reason)
                   for edge, name in _names([trace]).items() if _wanted(edge, edges_glob))
-    return Proof(subject, device, green, edges, unique(diagnostics))
+    none = None if mutants is None else ()
+    return Proof(subject, device, green, edges, unique(diagnostics), none)
 
 
 @dataclass(slots=True)
@@ -111,6 +110,7 @@ class _Edges:
     make_token: MakeToken
     progress: Progress
     edges_glob: str | None
+    interrupted: bool = False
     diagnostics: list[Diagnostic] = field(default_factory=list)
     judgements: dict[EdgeSite, Judgement] = field(default_factory=dict)
     masks: Masks = field(default_factory=Masks)
@@ -142,6 +142,7 @@ class _Edges:
                     f"at once: {self.masks.doubt}"))
             reports = [self._report(edge) for edge in judged]
         except KeyboardInterrupt:
+            self.interrupted = True
             self.diagnostics.append(Diagnostic("inconclusive", "", 0, "interrupted"))
             reports = [self._interrupted(edge) for edge in judged]
         reports += [Edge(name, "", "", 0, "", "", 0, "unexercised", "declared, but not reached")

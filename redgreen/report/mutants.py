@@ -28,7 +28,9 @@ def mutant_lines(proof: Mapping[str, Any], style: Style, named: Named) -> list[s
     if mutants is None:
         return []
     if not mutants:
-        return ["MUTANTS  none: the program has no place for those that were asked for"]
+        unknown = proof["green"]["verdict"] == "inconclusive"
+        return ["MUTANTS  none: " + ("nothing is known of the program" if unknown else
+                                     "the program has no place for those that were asked for")]
     tally = Counter(mutant["verdict"] for mutant in mutants)
     parts = ", ".join(f"{tally[verdict]} {verdict}" for verdict in _ORDER if tally[verdict])
     lines = [style(f"MUTANTS  {len(mutants)}: {parts}", "bold"), _score(tally)]

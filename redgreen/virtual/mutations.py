@@ -133,6 +133,7 @@ class Mutations:
 
     def after(self, stream: StreamState) -> None:
         """An access or a launch was issued to the stream."""
+        self._free()
         for wait in self._waits.pop((stream.agent, stream.capture), ()):
             wait()
 
@@ -162,7 +163,6 @@ class Mutations:
 
     def allocate(self, nbytes: int, stream: int, site: int, plain: Allocate) -> Block:
         """What an allocation gives."""
-        self._free()  # what died early may be taken now
         ring = self._of_memory("collapse", site)
         if ring is not None:
             reference = self._first.get(ring)
@@ -213,8 +213,7 @@ class Mutations:
     # -- progress --------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Before each step of the program: what is due happens."""
-        self._free()
+        """Before each step of the program: host syncs that are due are made."""
         if not self._syncs:
             return
         me, works = self._machine.host(), self._machine.works

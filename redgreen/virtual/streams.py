@@ -271,6 +271,7 @@ def record(g: GPU, event: EventState, stream: StreamState, edges: tuple[int, ...
         if machine.trace.edges[edges[0]].kind == "record":  # a wait_stream is one as a wait
             stream = g.mutations.redirected(stream, edges)
         if g.mutations.recorded_early(event, stream, edges):
+            event.time = time.perf_counter_ns()
             return
         event.key = g.mutations.own_key(event)
     op = "timing record" if event.timing else "record"

@@ -41,7 +41,7 @@ def test_all_in_front_of_the_subject(redgreen: Run) -> None:
     assert {m["operator"] for m in proof["mutants"]} == {"early", "late", "stream", "free", "unpin"}
     (token,) = [m["witness"] for m in proof["mutants"] if m["id"] == "main.py:12 record early"]
     replayed = redgreen("replay", "--quiet", token, "main.py:upload")
-    assert replayed.status == 0 and "early " in replayed.out and "reproduced" in replayed.out
+    assert replayed.status == 0 and "early" in replayed.out and "reproduced" in replayed.out
 
 
 def test_some_and_a_ring_that_is_not_there(redgreen: Run) -> None:

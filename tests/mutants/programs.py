@@ -232,6 +232,21 @@ def free_survived() -> torch.Tensor:
     return y + z
 
 
+def free_before_it_was_recorded() -> torch.Tensor:
+    """A storage must live until its record_stream."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    y = torch.zeros(N, device="cuda")
+    x = torch.ones(N, device="cuda")  # free: killed
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        y.copy_(x)
+    x.record_stream(side)
+    del x
+    z = torch.full((N,), 9.0, device="cuda")
+    main.wait_stream(side)
+    return y + z
+
+
 def free_latent() -> torch.Tensor:
     """Nobody allocates before the join."""
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import redgreen
 from redgreen.api import make_runner
-from redgreen.faults import Fault
 from redgreen.moves import early, late, redirected
-from redgreen.mutants import OPERATORS
+from redgreen.mutants import OPERATORS, candidates
 from redgreen.races import all_races
 from redgreen.replay import replay
 from redgreen.schedule import SERIAL
 from redgreen.subject import Call
 from redgreen.token import decode
 from redgreen.trace import Trace
+from tests.corpus.expect import EXPECTATIONS, Expect
 
 from . import programs
 
@@ -143,14 +144,51 @@ def _races(trace: Trace) -> set[tuple[str, str, str]]:
             for r in all_races(trace).races}  # fmt: skip
 
 
+def disagreements(function: Callable[..., object], arguments: tuple[object, ...],
+                  *operators: Any) -> list[str]:
+    """Calls of which the moved trace and the mutated run race otherwise."""
+    runner = make_runner(Call(function, arguments), "virtual", "native", 60.0)
+    base = runner.run(SERIAL)
+    found = []
+    for fault in candidates([base.trace], operators, ()):
+        if fault.edge.kind != "record_stream":  # makes no step of its own
+            run = runner.run(SERIAL, frozenset({fault}))
+            moved = MOVES[fault.action](base.trace, fault.edge)
+            if run.outcome.status == "returned" and _races(moved) != _races(run.trace):
+                found.append(f"{fault.edge.site.line} {fault.edge.kind} {fault.action}")
+    return found
+
+
 @pytest.mark.parametrize("name", MOVED)
 def test_what_is_foretold_happens(name: str) -> None:
     """The races of the trace in which the call was moved are those of the run in which it was."""
-    runner = make_runner(Call(getattr(programs, name), ()), "virtual", "native", 60.0)
-    base = runner.run(SERIAL)
-    operator = name.partition("_")[0]
-    for line, other in marks(name):
-        if other == operator:
-            (edge,) = [edge for edge in base.trace.edges if edge.site.line == line]
-            run = runner.run(SERIAL, frozenset({Fault(operator, edge)}))  # type: ignore[arg-type]
-            assert _races(MOVES[operator](base.trace, edge)) == _races(run.trace)
+    assert disagreements(getattr(programs, name), (), name.partition("_")[0]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expect", EXPECTATIONS[::4], ids=lambda expect: expect.name)
+def test_what_is_foretold_happens_in_the_corpus(expect: Expect) -> None:
+    assert disagreements(expect.function, expect.args, *MOVES) == []
+
+
+# -- a program that is wrong itself ----------------------------------------------------------------
+
+
+def _torn_ring() -> list[float]:
+    """Nobody waits for the last copy: the mutants are compared with all that may come of that."""
+    side, host = torch.cuda.Stream(), torch.zeros(2, pin_memory=True)
+    a = torch.ones(2, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        host.copy_(a, non_blocking=True)
+    return host.tolist()
+
+
+def test_outcomes_that_the_program_has_already_kill_nothing() -> None:
+    proof = redgreen.prove(_torn_ring, mutants="all")
+    assert proof.green.verdict == "refuted" and proof.mutants
+    found = {mutant.operator: mutant.verdict for mutant in proof.mutants}
+    assert found == {"early": "killed", "late": "killed", "stream": "killed", "free": "survived",
+                     "unpin": "survived"}  # fmt: skip
+    (unpinned,) = [mutant for mutant in proof.mutants if mutant.operator == "unpin"]
+    assert unpinned.reason == "no outcome is new; 1 of the base outcomes can no longer occur"
