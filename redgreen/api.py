@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from . import backend
 from .difference import first_difference
 from .isolation import ForkedRunner, virtual_gpu
+from .mutants import asked
 from .proving import BUDGET, SubjectRaised, prove_runner
 from .report.text import folded
 from .run import Outcome
@@ -20,7 +21,7 @@ from .verdict import Proof
 __all__ = ["Proof", "SubjectRaised", "UsageError", "check", "installed", "prove"]
 
 TIMEOUT = 60.0  # seconds a single run may take
-OPTIONS = ("timeout", "budget", "edges", "allocator", "progress")
+OPTIONS = ("timeout", "budget", "edges", "allocator", "progress", "mutants", "rings")
 
 
 def prove(
@@ -39,7 +40,8 @@ def prove(
 
     Options: ``timeout`` seconds for one run (60), ``budget`` runs to spend on one question,
     ``edges`` a glob of the files whose edges get verdicts, ``allocator`` one of `redgreen.backend`,
-    ``progress`` a callable that takes a line of text.
+    ``progress`` a callable that takes a line of text, ``mutants`` operators of `redgreen.mutants`
+    ("all", or names), ``rings`` places of allocations ("file.py:12") for its ``collapse``.
 
     Raises SubjectRaised if the callable raises with every edge in place (the traceback is in it),
     UsageError if it cannot be called so or the device is not there.
@@ -104,8 +106,11 @@ def prove_subject(
     edges: str | None = None,
     allocator: str = "native",
     progress: Callable[[str], None] | None = None,
+    mutants: str | Iterable[str] = (),
+    rings: Iterable[str] = (),
 ) -> Proof:
     """`prove` for anything that can be named on the command line."""
+    wanted, places = asked(mutants, rings)
     runner = make_runner(subject, device, allocator, timeout)
     against = None if reference is None else make_runner(reference, device, allocator, timeout)
     say = progress or (lambda line: None)
@@ -119,6 +124,8 @@ def prove_subject(
         budget=BUDGET if budget is None else budget,
         edges_glob=edges,
         progress=lambda what, done, total: say(f"{what} {done}/{total}, {runner.runs} runs"),
+        mutants=wanted,
+        rings=places,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, Self
 
 from . import backend
 from .jsonfile import JSONFile
+from .mutants import asked
 from .progress import Progress
 from .subject import UsageError, parse
 from .token import Token, decode, hash_seed
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode
     try:
-        options = _parser().parse_args(argv)
+        options = _parser().parse_args(_spelled_out(sys.argv[1:] if argv is None else argv))
         if not hasattr(options, "command"):
             raise UsageError("say what to do: redgreen prove SUBJECT, or redgreen --help")
         token = decode(options.token) if options.command is _replay else None
@@ -84,6 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     prove.add_argument("--edges", metavar="GLOB", help="verdicts only for edges in these files")
     prove.add_argument("--budget", metavar="N", type=_positive(int),
                        help="runs to spend on one question before it is inconclusive")
+    prove.add_argument("--mutants", metavar="NAMES", nargs="?", const="all", default="",
+                       help="also judge mutants: early,late,stream,collapse,free,unpin or all")
+    prove.add_argument("--ring", metavar="FILE:LINE", action="append", default=[],
+                       help="where a ring's buffers are allocated; repeat for several (collapse)")
     prove.set_defaults(command=_prove)
 
     replay = commands.add_parser("replay", help="run the schedule of a token again")
@@ -99,6 +104,17 @@ def _parser() -> argparse.ArgumentParser:
     prove.add_argument("--allocator", choices=backend.ALLOCATORS, default="native",
                        help="how the caching allocator reuses memory")
     return parser
+
+
+def _spelled_out(arguments: Sequence[str]) -> list[str]:
+    """A subject behind ``--mutants`` is not its value, which argparse cannot know."""
+    result: list[str] = []
+    for argument in arguments:
+        subject = ":" in argument or argument.endswith(".py")
+        if result and result[-1] == "--mutants" and subject:
+            result[-1] = "--mutants=all"
+        result.append(argument)
+    return result
 
 
 def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
@@ -138,6 +154,7 @@ def _prove(options: argparse.Namespace, _: None) -> int:
     subject = parse(options.subject)
     reference = parse(options.reference) if options.reference else None
     backend.check(options.device, options.allocator)
+    asked(options.mutants or (), options.ring)
     out = JSONFile(options.json) if options.json else None
     progress = Progress(quiet=options.quiet)
     progress("importing torch")
@@ -148,7 +165,7 @@ def _prove(options: argparse.Namespace, _: None) -> int:
             proof = api.prove_subject(
                 subject, reference=reference, device=options.device, timeout=options.timeout,
                 budget=options.budget, edges=options.edges, allocator=options.allocator,
-                progress=progress,
+                progress=progress, mutants=options.mutants or (), rings=options.ring,
             ).to_dict()  # fmt: skip
     except api.SubjectRaised as error:
         progress.close()

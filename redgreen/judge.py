@@ -9,7 +9,7 @@ from itertools import chain
 from .classes import Variant
 from .directed import called, demonstrations, holds, spread
 from .explore import MAX_VARIANTS, Abandoned, Search
-from .faults import Fault
+from .faults import Action, Fault
 from .lifetimes import without_reuse
 from .order import questions
 from .races import Analysis, Conflict, all_races, analyse
@@ -105,28 +105,45 @@ def _lost(run: Run, trace: Trace, gone: frozenset[int], before: Analysis) -> Los
     return Lost(run, trace, conflicts, other)
 
 
-def judge(base: Base, edges: frozenset[EdgeSite]) -> Judgement:
+def judge(base: Base, edges: frozenset[EdgeSite], action: Action = "drop") -> Judgement:
     """Take the edges out and compare: by the order alone where it suffices, else by runs."""
-    faults = frozenset(Fault("drop", edge) for edge in edges)
+    faults = frozenset(Fault(action, edge) for edge in edges)
     search = Search(base.runner, faults, base.budget, base.step_limit, hosts=base.search.hosts)
-    lost = lost_orders(base, edges)
-    verdict = Judgement(None, lost=lost, faults=faults)
+    return settle(base, search, Judgement(None, lost=lost_orders(base, edges), faults=faults))
+
+
+def judge_edge(base: Base, edge: EdgeSite) -> Judgement:
+    """One edge. A dependency inside of a graph is cut first: which bytes go wrong says more than
+    that CUDA refuses the capture without the call, which counts if no byte does."""
+    edges = frozenset((edge,))
+    if not any(step.launch and gone.intersection(step.edges) for _, run in base.variants()
+               for gone in [indices(run.trace, edges)] for step in run.trace.steps):
+        return judge(base, edges)
+    cut = judge(base, edges, "cut")
+    if cut.changed and cut.hits:
+        return cut
+    dropped = judge(base, edges)
+    return dropped if dropped.changed or cut.changed is not None else cut
+
+
+def settle(base: Base, search: Search, verdict: Judgement, start: Run | None = None) -> Judgement:
+    """Finish a judgement whose lost conflicts are known; ``start`` is the serial run if made."""
     try:
-        _decide(base, search, verdict)
+        _decide(base, search, verdict, start)
     except Abandoned as abandoned:
         verdict.changed, verdict.reason = None, str(abandoned)
     verdict.explored, verdict.hits = search.spent, search.hits
     return verdict
 
 
-def _decide(base: Base, search: Search, verdict: Judgement) -> None:
+def _decide(base: Base, search: Search, verdict: Judgement, start: Run | None) -> None:
     if not verdict.lost:
         _confirm(base, search, verdict)
         return
     if not base.search.complete:
         verdict.reason = f"the base outcomes are not all known: {base.search.gap}"
         return
-    start = search.run(SERIAL)
+    start = start or search.run(SERIAL)
     if start is None:
         verdict.reason = search.gap
         return
@@ -169,7 +186,15 @@ def _confirm(base: Base, search: Search, verdict: Judgement) -> None:
         verdict.changed, verdict.reason = None, base.search.gap
         return
     verdict.changed, verdict.witness = True, run.schedule
-    verdict.reason = "the recorded order does not explain the difference"
+    verdict.reason = ending(run.outcome) or "the recorded order does not explain the difference"
+
+
+def ending(outcome: Outcome) -> str:
+    """How a run ended that returned nothing."""
+    if outcome.status == "returned":
+        return ""
+    said = outcome.leaves[0].data.decode("utf-8", "replace") if outcome.leaves else ""
+    return f"{outcome.status}: {said}"
 
 
 def _torn(lost: list[Lost]) -> Iterable[Schedule]:

@@ -11,11 +11,13 @@ from .describe import conflict_name, edge_ids
 from .diagnostics import at, from_trace, unique
 from .directed import spread
 from .explore import Abandoned, Search
-from .faults import Fault
+from .faults import Action, Fault
 from .green import MADE, InternalError, MakeToken, evidence, judge_program
-from .judge import Base, Judgement, indices, judge
+from .judge import Base, Judgement, indices, judge_edge
 from .masks import Masks, covered_by, find_masks
 from .missing import missing_waits
+from .mutants import Ring
+from .mutation import Mutants
 from .races import analyse
 from .recording import SubjectRaised, record
 from .run import Outcome, Run, Runner, step_limit
@@ -41,12 +43,15 @@ def prove_runner(
     edges_glob: str | None = None,
     progress: Progress = lambda what, done, total: None,
     declared: Sequence[str] = (),
+    mutants: Sequence[Action] | None = None,
+    rings: Sequence[Ring] = (),
 ) -> Proof:
     """Everything about one subject.
 
     Raises SubjectRaised if it fails as written and InternalError if redgreen contradicts itself;
     whatever else happens is in the proof. ``edges_glob`` chooses by file which edges are judged,
-    ``declared`` lists edge ids that should have run.
+    ``declared`` lists edge ids that should have run. ``mutants`` are operators, None if not asked
+    for; ``rings`` say where a collapse is to be tried.
     """
     recording = record(runner)
     run = recording.run
@@ -55,7 +60,7 @@ def prove_runner(
         same = "identical" if reference == run.outcome else "different"
     if recording.objection:
         green = Green("inconclusive", recording.outcomes, MADE, analyse(run.trace).count, same)
-        return _stopped(subject, device, run, recording.objection, green, edges_glob)
+        return _stopped(subject, device, run, recording.objection, green, edges_glob, mutants)
     limit = step_limit(run.trace)
     base = Base(runner, run, Search(runner, frozenset(), budget, limit), budget, limit)
     try:
@@ -65,7 +70,7 @@ def prove_runner(
         reason = str(stop) if isinstance(stop, Abandoned) else "interrupted"
         green = Green("inconclusive", len(base.search.all_outcomes()),
                       base.search.spent + MADE, analyse(run.trace).count, same)
-        return _stopped(subject, device, run, reason, green, edges_glob)
+        return _stopped(subject, device, run, reason, green, edges_glob, mutants)
     diagnostics, interrupted = judged.diagnostics, False
     try:
         for key, variant in base.variants():
@@ -78,19 +83,25 @@ def prove_runner(
         interrupted = True
     edges = _Edges(base, make_token, progress, edges_glob)
     reports = edges.reports(declared, interrupted)
+    mutated = None
+    if mutants is not None:
+        section = Mutants(base, make_token, progress, lambda site: _wanted(site, edges_glob))
+        mutated = section.reports(mutants, rings, edges.interrupted)
+        diagnostics += section.diagnostics
     green = replace(judged.green, reference=same)
-    return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics))
+    return Proof(subject, device, green, reports, unique(diagnostics + edges.diagnostics), mutated)
 
 
 def _stopped(subject: str, device: str, run: Run, reason: str, green: Green,
-             edges_glob: str | None) -> Proof:
+             edges_glob: str | None, mutants: Sequence[Action] | None) -> Proof:
     """Nothing can be said, and why."""
     trace = run.trace
     diagnostics = [Diagnostic("inconclusive", "", 0, reason)]
     diagnostics += [at(trace, note.site, note.kind, note.message) for note in trace.notes]
     edges = tuple(_edge(name, edge, [trace], "inconclusive", reason)
                   for edge, name in _names([trace]).items() if _wanted(edge, edges_glob))
-    return Proof(subject, device, green, edges, unique(diagnostics))
+    none = None if mutants is None else ()
+    return Proof(subject, device, green, edges, unique(diagnostics), none)
 
 
 @dataclass(slots=True)
@@ -101,6 +112,7 @@ class _Edges:
     make_token: MakeToken
     progress: Progress
     edges_glob: str | None
+    interrupted: bool = False
     diagnostics: list[Diagnostic] = field(default_factory=list)
     judgements: dict[EdgeSite, Judgement] = field(default_factory=dict)
     masks: Masks = field(default_factory=Masks)
@@ -123,7 +135,7 @@ class _Edges:
             self._poison()
             for done, edge in enumerate(judged):
                 self.progress("edges", done, len(judged))
-                self.judgements[edge] = judge(self.base, frozenset((edge,)))
+                self.judgements[edge] = judge_edge(self.base, edge)
             dead = [edge for edge, found in self.judgements.items() if found.changed is False]
             self.masks = find_masks(self.base, dead, self.progress)
             if self.masks.doubt:
@@ -132,6 +144,7 @@ class _Edges:
                     f"at once: {self.masks.doubt}"))
             reports = [self._report(edge) for edge in judged]
         except KeyboardInterrupt:
+            self.interrupted = True
             self.diagnostics.append(Diagnostic("inconclusive", "", 0, "interrupted"))
             reports = [self._interrupted(edge) for edge in judged]
         reports += [Edge(name, "", "", 0, "", "", 0, "unexercised", "declared, but not reached")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .difference import first_difference
-from .faults import Fault
+from .faults import Fault, allocation_sites
 from .report.text import clean, wrapped
 from .run import Outcome, Run, Runner, step_limit
 from .schedule import SERIAL, Schedule, begin
@@ -65,7 +65,7 @@ def replay(token: Token, subject: Subject, runner: Runner) -> Replay:
     base = runner.run(SERIAL)
     if base.outcome.status != "returned":
         raise BaseFailed(base.outcome.detail)
-    faults = resolve(token.faults, base.trace.edges)
+    faults = resolve(token.faults, [*base.trace.edges, *allocation_sites(base.trace)])
     run = runner.run(token.schedule, faults, step_limit(base.trace))
     _check_labels(token, [base, run])
     return Replay(token, faults, base.outcome, run)

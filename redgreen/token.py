@@ -14,11 +14,11 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
 
-from .faults import Fault
+from .faults import ACTIONS, Action, Fault
 from .schedule import SERIAL, Order, Schedule, Torn
 from .subject import UsageError
 from .trace import EdgeSite, Site
@@ -82,7 +82,8 @@ def encode(token: Token) -> str:
     content = [
         [s.policy, s.stream, s.seed, [[o.first, o.second] for o in s.orders],
          [[label, int(yes)] for label, yes in s.choices], *rest],
-        sorted([f.action, _pack_edge(f.edge)] for f in token.faults),
+        sorted([f.action, _pack_edge(f.edge), *([list(f.uses)] if f.uses else [])]
+               for f in token.faults),
         token.program, token.hash_seed, token.allocator, token.base, token.outcome,
     ]
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
@@ -120,7 +121,7 @@ def hash_seed() -> str:
 def resolve(faults: Iterable[Fault], edges: Iterable[EdgeSite]) -> frozenset[Fault]:
     """The token's faults at the edges of a recorded run: same call, at the nearest line."""
     edges = list(edges)
-    return frozenset(Fault(fault.action, _resolve(fault.edge, edges)) for fault in faults)
+    return frozenset(replace(fault, edge=_resolve(fault.edge, edges)) for fault in faults)
 
 
 def _resolve(wanted: EdgeSite, edges: list[EdgeSite]) -> EdgeSite:
@@ -158,9 +159,16 @@ def _unpack(content: Any) -> Token:
         tuple(Order(first, second) for first, second in calls),
     )
     unpacked = frozenset(
-        Fault(action, EdgeSite(kind, Site(*site))) for action, (kind, *site) in faults
+        Fault(_action(action), EdgeSite(kind, Site(*site)), uses=tuple(map(int, *(uses or [()]))))
+        for action, (kind, *site), *uses in faults
     )
     return Token(schedule, unpacked, program, hash_seed, allocator, base, outcome)
+
+
+def _action(name: Any) -> Action:
+    if name not in ACTIONS:
+        raise ValueError(name)
+    return name  # type: ignore[no-any-return]
 
 
 def _way(how: Any) -> Literal["split", "stale"]:

@@ -131,6 +131,8 @@ class Step:
     edges: tuple[int, ...] = ()  # indices in Trace.edges
     taken: bool = False  # CHOICE: which way it went (query true, block reused)
     allocation: int = -1  # FREE, its markers, CHOICE of a reuse: which one died
+    launch: int = 0  # which launch of a graph made the step; 0: none did
+    current: int = -1  # PUBLISH, ACQUIRE of a sync call: the stream that was current at the call
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ SCHEMA = 1
 
 GreenVerdict = Literal["proved", "refuted", "inconclusive"]
 EdgeVerdict = Literal["load-bearing", "masked", "redundant", "unexercised", "inconclusive"]
+MutantVerdict = Literal["killed", "survived", "inconclusive", "unexercised"]
 Reference = Literal["identical", "different"]
 
 
@@ -94,6 +95,25 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
+class Mutant:
+    """One small change of the program at one site."""
+
+    id: str
+    operator: str
+    kind: str
+    file: str
+    line: int
+    function: str
+    code: str
+    instances: int
+    verdict: MutantVerdict
+    reason: str = ""
+    explored: int = 0
+    lost: tuple[str, ...] = ()
+    witness: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """Something worth knowing that is no verdict."""
 
@@ -112,9 +132,11 @@ class Proof:
     green: Green
     edges: tuple[Edge, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    mutants: tuple[Mutant, ...] | None = None  # None: not asked for
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document, schema 1."""
+        asked = {} if self.mutants is None else {"mutants": [_plain(m) for m in self.mutants]}
         return {
             "schema": SCHEMA,
             "subject": self.subject,
@@ -130,6 +152,7 @@ class Proof:
             },
             "edges": [_plain(edge) for edge in self.edges],
             "diagnostics": [_plain(diagnostic) for diagnostic in self.diagnostics],
+            **asked,
         }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from .mutants import mutant_lines
 from .text import WIDTH, Style, clean, count, cut, folded, paragraph, wrapped
 
 _VERDICTS = {
@@ -18,7 +20,7 @@ _ELSEWHERE = ("witness", "missing-edge")  # diagnostics that have places of thei
 _GUARDS, _COVERS = 1, 3  # shown of the conflicts that an edge guards, and of what covers it
 
 
-PARTS = ("header", "edges", "races", "diagnostics", "witnesses")
+PARTS = ("header", "edges", "mutants", "races", "diagnostics", "witnesses")
 
 
 def render(
@@ -35,6 +37,8 @@ def render(
     makers: dict[str, Callable[[], list[str]]] = {
         "header": lambda: _header(proof, style),
         "edges": lambda: _edges(proof, style, witnesses, owners),
+        "mutants": lambda: mutant_lines(proof, style, partial(_named, names=witnesses,
+                                                              owners=owners)),
         "races": lambda: _races(proof, style, witnesses, owners),
         "diagnostics": lambda: _diagnostics(proof, style),
         "witnesses": lambda: _witnesses(again, style, witnesses, owners),

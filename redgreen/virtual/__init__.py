@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +52,24 @@ class VirtualGPU:
             opening.enter_context(installed(self.gpu))
             opening.enter_context(self.control)
             machine.thread_key = current_agent
-            machine.before_step = self.control.step
+            machine.before_step = self._before_step()
             machine.hold_up = self.control.hold_up
             self._open = opening.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
+
+    def _before_step(self) -> Callable[[], None]:
+        control, mutations = self.control.step, self.gpu.mutations
+        if mutations is None:
+            return control
+
+        def step() -> None:
+            mutations.step()
+            control()
+
+        return step
 
     def hold(self, stream: Stream) -> Hold:
         """Work issued to ``stream`` from now on does not execute until the hold is opened."""

@@ -234,11 +234,15 @@ def _result_strides(src: torch.Tensor, format: torch.memory_format | None) -> tu
 
 def new_pinned(
     gpu: GPU, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
-) -> PinnedTensor:
+) -> torch.Tensor:
     """A fresh pinned host tensor."""
+    site = gpu.machine.sites.here()
+    if gpu.mutations is not None and gpu.mutations.unpins(site):
+        pageable = aten.empty_strided.default(list(shape), list(strides), dtype=dtype)
+        return pageable.zero_()  # type: ignore[no-any-return]
     count = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     nbytes = count * dtype.itemsize
-    block = gpu.memory.pinned.allocate(nbytes, -1, gpu.machine.sites.here())
+    block = gpu.memory.pinned.allocate(nbytes, -1, site)
     with torch._C.DisableTorchFunction():
         real = block.view(dtype, nbytes).as_strided(shape, strides)
     return pinned_tensor(real, block)
@@ -252,9 +256,10 @@ def pin(gpu: GPU, src: torch.Tensor) -> torch.Tensor:
         raise RuntimeError(f"cannot pin '{_legacy_type(src)}' only dense CPU tensors can be pinned")
     strides = torch.empty_like(src, device="meta", memory_format=torch.contiguous_format).stride()
     out = new_pinned(gpu, tuple(src.shape), strides, src.dtype)
-    gpu.machine.host_access("pin_memory", out.access(False, True))
+    if isinstance(out, PinnedTensor):
+        gpu.machine.host_access("pin_memory", out.access(False, True))
     with internals():
-        out.raw.copy_(src)
+        unwrap(out).copy_(src)
     return out
 
 

@@ -36,7 +36,12 @@ def synchronize(device: Any = None) -> None:
         from .gpu import capture_error
 
         capture_error(g, "torch.cuda.synchronize")
-    g.machine.drain("torch.cuda.synchronize", g.agents(), (edge,))
+
+    def wait() -> None:
+        g.machine.drain("torch.cuda.synchronize", g.agents(), (edge,))
+
+    if g.mutations is None or not g.mutations.late_sync(edge, wait):
+        wait()
 
 
 def current_stream(device: Any = None) -> Stream:
@@ -263,6 +268,7 @@ def installed(g: GPU) -> Iterator[GPU]:
         for name in list(vars(owner)):
             if name in _CUDA:
                 patches.set(owner, name, _CUDA[name])
+    patches.set(graphs.graph, "default_capture_stream", None)  # of another virtual GPU
     for name, value in _ACCELERATOR.items():
         patches.set(torch.accelerator, name, _twin(value))
     patches.set(torch.cuda, "default_generators", (factories.default_generator(g),))

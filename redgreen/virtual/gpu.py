@@ -14,6 +14,7 @@ from ..schedule import SERIAL, Schedule
 from ..trace import Access, Extent, Kind
 from .machine import Machine
 from .memory import Heap, MemorySystem
+from .mutations import Mutations
 from .parts import Parts
 from .random import Random
 from .stream_log import StreamLog
@@ -21,7 +22,7 @@ from .work import Work
 
 if TYPE_CHECKING:
     from .autograd import Backward
-    from .graphs import Capture
+    from .captures import Capture
 
 POOL_STREAMS = 32  # per priority; CUDAStream.cpp, kStreamsPerPool
 BACKEND = "vgpu"  # what PrivateUse1 is called; programs see "cuda"
@@ -71,6 +72,11 @@ class GPU:
         self.machine = Machine(schedule, faults, step_limit)
         self.memory = MemorySystem(self.machine)
         self.machine.parted = lambda work, torn: Parts(work, torn, self.memory.memories)
+        self.mutations: Mutations | None = None
+        if Mutations.needed(faults):
+            self.mutations = Mutations(self, faults)
+            for heap in (self.memory.device, self.memory.pinned):
+                heap.altered = self.mutations.allocate
         self.break_rule = break_rule  # one of design section 4: tests of it must fail
         self.memory.device.reuse_at_once = break_rule == 6
         self.memory.pinned.reuse_at_once = break_rule == 7
@@ -147,6 +153,14 @@ class GPU:
 
     def submit(self, stream: StreamState, work: Work) -> None:
         """Enqueues work on a stream, or adds it to the capture that the stream is in."""
+        if self.mutations is not None and work.kind is Kind.ACCESS:
+            self.mutations.before(stream, work)
+            self._submit(stream, work)
+            self.mutations.after(stream)
+        else:
+            self._submit(stream, work)
+
+    def _submit(self, stream: StreamState, work: Work) -> None:
         if stream.capture is not None:
             stream.capture.add(stream, work)
             if self.break_rule == 8 and work.run is not None:

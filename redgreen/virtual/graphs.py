@@ -11,113 +11,43 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from ..trace import Kind
+from .captures import Capture
 from .gpu import GPU, StreamState, capture_error, gpu
-from .memory import Heap
+from .graph_dot import dot
 from .random import Counter, Tape
 from .streams import CudaStream, Stream, StreamContext
 from .work import Work
 
 _pool_ids = itertools.count(1)
 _graph_ids = itertools.count(1)
-
-
-class Capture:
-    """A capture under way: its nodes in issue order, its streams, and who has joined whom."""
-
-    def __init__(
-        self, g: GPU, origin: StreamState, heap: Heap, generators: Sequence[Counter]
-    ) -> None:
-        self.gpu = g
-        self.origin = origin
-        self.heap = heap
-        self.nodes: list[Work] = []
-        self.streams: list[StreamState] = [origin]
-        self.invalid = False
-        self.tapes = [Tape(counter) for counter in (g.random.default, *generators)]
-        self._counts: dict[int, int] = {origin.agent: 0}
-        self._clocks: dict[int, dict[int, int]] = {origin.agent: {}}
-        self._published: dict[Any, dict[int, int]] = {}
-        origin.capture = self
-        g.captures.append(self)
-
-    def add(self, stream: StreamState, work: Work) -> None:
-        agent = stream.agent
-        self._counts[agent] += 1
-        clock = self._clocks[agent]
-        clock[agent] = self._counts[agent]
-        if work.kind is Kind.PUBLISH:
-            self._published[work.key] = dict(clock)
-        elif work.kind is Kind.ACQUIRE:
-            for other, count in self._published.get(work.key, {}).items():
-                clock[other] = max(clock.get(other, 0), count)
-        self.nodes.append(work)
-
-    def tape(self, counter: Counter) -> Tape:
-        """Captured random numbers of a generator; others than the default one are registered."""
-        for tape in self.tapes:
-            if tape.counter is counter:
-                return tape
-        raise RuntimeError(
-            "Attempt to increase offset for a CUDA generator not in capture mode."
-        )
-
-    def join(self, stream: StreamState) -> None:
-        """A stream that waits on an event of the capture becomes part of it."""
-        stream.capture = self
-        self.streams.append(stream)
-        self._counts[stream.agent] = 0
-        self._clocks[stream.agent] = {}
-
-    def isolation(self) -> None:
-        """Waiting on work outside of the capture."""
-        self.invalid = True
-        raise torch.AcceleratorError(
-            "CUDA error: dependency created on uncaptured work in another stream"
-        )
-
-    def refuse_copy(self) -> None:
-        """torch refuses copies that would have to wait or read pageable memory."""
-        self.invalid = True
-        raise RuntimeError(
-            "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU "
-            "tensor is pinned. Please use tensor.pin_memory() or allocate the tensor with "
-            "pin_memory=True."
-        )
-
-    def end(self) -> None:
-        for stream in self.streams:
-            stream.capture = None
-        self.gpu.captures.remove(self)
-        if self.invalid:
-            raise torch.AcceleratorError(
-                "CUDA error: operation failed due to a previous error during capture"
-            )
-        done = self._clocks[self.origin.agent]
-        for agent, count in self._counts.items():
-            if agent != self.origin.agent and done.get(agent, 0) < count:
-                raise torch.AcceleratorError(
-                    "CUDA error: capturing stream has unjoined work"
-                )
+_launch_numbers = itertools.count(1)
 
 
 class CUDAGraph:
     """A captured sequence of device work."""
 
+    _debug = False  # torch has one switch for all graphs
+
     def __init__(self, keep_graph: bool = False) -> None:
         self._id = next(_graph_ids)
+        self._keep = keep_graph  # the cudaGraph_t, beside what was instantiated from it
+        self._instantiated = False
         self._capture: Capture | None = None
         self._nodes: list[Work] | None = None
         self._pool: tuple[int, int] | None = None
         self._branches: dict[int, int] = {}
         self._origin = -1
         self._launches = 0
+        self._last: Work | None = None  # end of the latest launch
         self._generators: list[Counter] = []
         self._tapes: list[Tape] = []
 
@@ -135,7 +65,12 @@ class CUDAGraph:
                 "CUDA graphs must be captured on a non-default stream. (However, after capture, "
                 "it's ok to replay them on the default stream.)"
             )
-        if stream.capture is not None or self._nodes is not None:
+        if self._nodes is not None:
+            raise RuntimeError(
+                "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
+                "create a new instance."
+            )
+        if stream.capture is not None:
             capture_error(g, "capture_begin")
         self._pool = pool_id(pool) if pool is not None else graph_pool_handle()
         self._capture = Capture(g, stream, g.memory.pool(self._pool), self._generators)
@@ -143,16 +78,29 @@ class CUDAGraph:
     def capture_end(self) -> None:
         capture = self._capture
         if capture is None:
-            raise RuntimeError("capture_end called before capture_begin")
+            raise torch.AcceleratorError(
+                "CUDA error: the operation cannot be performed in the present state"
+            )
         if gpu().current() is not capture.origin:
             raise RuntimeError("Capture must end on the same stream it began on.")
         self._capture = None
+        mutations = capture.gpu.mutations
+        if mutations is not None:
+            mutations.end(capture)
         capture.end()
         self._nodes, self._origin = capture.nodes, capture.origin.agent
         self._tapes = [tape for tape in capture.tapes if tape.used]
+        self._instantiated = not self._keep
 
     def instantiate(self) -> None:
-        """With ``keep_graph`` torch instantiates at the first replay; nothing to do here."""
+        """With ``keep_graph`` this, or the first replay, makes what is launched."""
+        if self._nodes is None:
+            raise RuntimeError("capture_end() must have been called before calling instantiate")
+        if self._instantiated and not self._keep:
+            raise RuntimeError(
+                "instantiate() is intended to be called by the user only when keep_graph=true"
+            )
+        self._instantiated = True
 
     def replay(self) -> None:
         g = gpu()
@@ -161,28 +109,37 @@ class CUDAGraph:
         stream = g.current()
         if stream.capture is not None:
             capture_error(g, "graph replay")
-        self._launches += 1
-        launch = ("launch", self._id, self._launches)
+        self._instantiated = True
         machine = g.machine
         me, site = machine.host(), machine.sites.here()
+        start = Work(stream.agent, me, Kind.PUBLISH, "replay", site, self._wind())
+        if g.mutations is not None:
+            g.mutations.before(stream, start)
+        self._launch(g, stream, start)
+        if g.mutations is not None:
+            g.mutations.after(stream)
+
+    def _launch(self, g: GPU, stream: StreamState, start: Work) -> None:
+        """Issues a copy of every node; the launch comes after the graph's launch before it."""
+        assert self._nodes is not None
+        self._launches += 1
+        launch = start.key = ("launch", self._id, self._launches)
+        number, me, site = next(_launch_numbers), start.issuer, start.site
+
+        def enqueue(work: Work) -> Work:
+            work.launch = number
+            return g.machine.enqueue(work)
+
         end = ("graph", self._id)
-        previous = self._last
-        machine.enqueue(
-            Work(stream.agent, me, Kind.ACQUIRE, "replay", site, key=end, after=previous)
-        )
-        start = Work(
-            stream.agent, me, Kind.PUBLISH, "replay", site, self._wind(), key=launch
-        )
-        machine.enqueue(start)
+        enqueue(Work(stream.agent, me, Kind.ACQUIRE, "replay", site, key=end, after=self._last))
+        enqueue(start)
         started = {self._origin}
         copies: dict[int, Work] = {}
         for node in self._nodes:
             agent = self._agent(g, node.agent, stream)
             if node.agent not in started:
                 started.add(node.agent)
-                machine.enqueue(
-                    Work(agent, me, Kind.ACQUIRE, "branch", site, key=launch, after=start)
-                )
+                enqueue(Work(agent, me, Kind.ACQUIRE, "branch", site, key=launch, after=start))
             after = copies.get(id(node.after)) if node.after is not None else None
             key = None if node.key is None else (*launch, node.key)
             work = Work(
@@ -190,10 +147,8 @@ class CUDAGraph:
                 node.edges,
             )  # fmt: skip
             copies[id(node)] = work
-            machine.enqueue(work)
-        self._last = machine.publish(stream.agent, "replayed", end)
-
-    _last: Work | None = None
+            enqueue(work)
+        self._last = enqueue(Work(stream.agent, me, Kind.PUBLISH, "replayed", site, key=end))
 
     def _wind(self) -> Callable[[Work], object] | None:
         """Takes the random numbers of this launch now; its nodes see them when it executes."""
@@ -221,20 +176,61 @@ class CUDAGraph:
         return agent
 
     def reset(self) -> None:
-        """Drops the graph; its pool's blocks can be used again."""
-        self._nodes = None
+        """Drops the graph; its pool's blocks can be used again, and it can capture another."""
+        self._nodes = self._pool = self._last = None
+        self._instantiated = False
+        self._branches = {}
+        self._id = next(_graph_ids)  # launches of another graph come after none of this one's
 
     def pool(self) -> tuple[int, int]:
-        if self._pool is None:
+        if self._pool is None or self._nodes is None:
             raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
         return self._pool
 
+    def raw_cuda_graph(self) -> int:
+        if not self._keep:
+            raise RuntimeError(
+                "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized "
+                "with keep_graph=true"
+            )
+        if self._nodes is None:
+            raise RuntimeError(
+                "You cannot access the raw cudaGraph_t instance until capture_end() has been called"
+            )
+        return self._no_handle("raw_cuda_graph")
+
+    def raw_cuda_graph_exec(self) -> int:
+        if not self._instantiated:
+            raise RuntimeError(
+                "You cannot access the raw cudaGraphExec_t instance until instantiate() has been "
+                "called"
+            )
+        return self._no_handle("raw_cuda_graph_exec")
+
+    def get_graph_data(self) -> dict[str, Any]:
+        self._no_handle("get_graph_data")
+        return {}
+
+    def _no_handle(self, name: str) -> int:
+        gpu().refuse(f"CUDAGraph.{name}: whoever has the handle could change the graph unseen")
+        raise NotImplementedError(f"CUDAGraph.{name}: the virtual GPU has no graphs of CUDA's")
+
     def enable_debug_mode(self) -> None:
-        """Nothing to collect."""
+        """`debug_dump` of any graph writes, from now on."""
+        CUDAGraph._debug = True
 
     def debug_dump(self, debug_path: str) -> None:
-        gpu().refuse("CUDAGraph.debug_dump")
-        raise NotImplementedError("the virtual GPU cannot dump graphs")
+        """Writes the nodes and their dependencies, as Graphviz reads them."""
+        if not (CUDAGraph._debug or self._keep):
+            warnings.warn(
+                "CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()", stacklevel=2
+            )
+            return
+        warnings.warn("DEBUG: calling debug_dump()", stacklevel=2)
+        if self._nodes is not None:
+            g = gpu()
+            names = [agent.name for agent in g.machine.trace.agents]
+            Path(debug_path).write_text(dot(self._nodes, names, g.machine.sites.sites))
 
 
 class graph:

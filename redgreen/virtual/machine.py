@@ -64,7 +64,7 @@ class Machine:
         self.broken: list[Order] = []
         self.given_up: list[Order] = []  # of these: with more patience they might have been kept
         self.step_limit = step_limit
-        self._dropped = {f.edge: f for f in faults if f.action == "drop"}
+        self._dropped = {f.edge: f for f in faults if f.action in ("drop", "cut")}
         self._poisoned = {f.edge: f for f in faults if f.action == "poison"}
         self._inserted = [f for f in faults if f.action == "wait"]
         self._edge_ids: dict[tuple[str, int], int] = {}
@@ -124,8 +124,11 @@ class Machine:
             self.trace.agents.append(Agent(agent, name or f"host thread {thread}", True))
         return agent
 
-    def edge(self, kind: str) -> tuple[int, bool]:
-        """The sync call site that is being called, and whether a fault takes the call out."""
+    def edge(self, kind: str, captured: bool = False) -> tuple[int, bool]:
+        """The sync call site that is being called, and whether a fault takes the call out.
+
+        A call that is ``captured`` becomes part of a graph in any case, if it is merely cut.
+        """
         site = self.sites.edge()
         index = self._edge_ids.get((kind, site))
         if index is None:
@@ -136,7 +139,11 @@ class Machine:
         if fault is None:
             return index, False
         self.hits[fault] += 1
-        return index, True
+        return index, not (captured and fault.action == "cut")
+
+    def cut(self, edges: tuple[int, ...]) -> bool:
+        """Whether a fault cuts what these calls captured."""
+        return bool(self._dropped) and any(self.trace.edges[e] in self._dropped for e in edges)
 
     def poison(self, edge: int) -> Fault | None:
         """The poison fault of this copy site, if there is one; counts the hit."""
@@ -560,7 +567,7 @@ class Machine:
         trace.steps = [
             Step(
                 w.index, w.agent, w.issuer, w.kind, w.op, w.site, w.label, w.accesses, w.key,
-                w.targets, w.edges, w.taken, w.allocation,
+                w.targets, w.edges, w.taken, w.allocation, w.launch, w.current,
             )
             for w in self.works
         ]  # fmt: skip

@@ -90,7 +90,10 @@ def record_stream(self: DeviceTensor, stream: Stream) -> None:
     edge, dropped = g.machine.edge("record_stream")
     if dropped:
         return
-    agent = stream._state.agent
+    state = stream._state
+    if g.mutations is not None:
+        state = g.mutations.redirected(state, (edge,))
+    agent = state.agent
     if agent == self.block.stream:
         g.machine.note(
             "record-stream-on-allocating-stream", g.machine.trace_site(edge),

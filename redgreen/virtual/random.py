@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from .graphs import Capture
+    from .captures import Capture
 
 DEFAULT_SEED = 67280421310721  # c10::detail::default_rng_seed_val
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -98,7 +99,8 @@ class Stream:
     def wait_stream(self, stream: Stream) -> None:
         """Later work of this stream comes after the work enqueued on ``stream`` so far."""
         g = gpu()
-        edge, dropped = g.machine.edge("wait_stream")
+        captured = self._state.capture is not None or stream._state.capture is not None
+        edge, dropped = g.machine.edge("wait_stream", captured)
         if dropped:
             return
         event = EventState(("wait_stream", next(_fresh_keys)))
@@ -133,7 +135,9 @@ class Stream:
             return
         if self._state.capture is not None:
             capture_error(g, "stream synchronize")
-        g.machine.drain("stream.synchronize", (self._state.agent,), (edge,))
+        wait = partial(g.machine.drain, "stream.synchronize", (self._state.agent,), (edge,))
+        if g.mutations is None or not g.mutations.late_sync(edge, wait):
+            wait()
 
     def is_capturing(self) -> bool:
         return self._state.capture is not None
@@ -198,9 +202,9 @@ class Event:
     def record(self, stream: Stream | None = None) -> None:
         """Marks the work enqueued on ``stream`` (current stream) so far."""
         g = gpu()
-        edge, dropped = g.machine.edge("record")
+        state = g.current() if stream is None else stream._state
+        edge, dropped = g.machine.edge("record", state.capture is not None)
         if not dropped:
-            state = g.current() if stream is None else stream._state
             record(g, self._state, state, (edge,))
 
     def wait(self, stream: Stream | None = None) -> None:
@@ -231,7 +235,13 @@ class Event:
                 "wait-on-unrecorded-event", g.machine.trace_site(edge),
                 "event.synchronize() on an event that was never recorded returns at once",
             )  # fmt: skip
-        g.machine.acquire("event.synchronize", self._state.key, self._state.work, (edge,))
+        state = self._state
+
+        def wait() -> None:
+            g.machine.acquire("event.synchronize", state.key, state.work, (edge,))
+
+        if g.mutations is None or not g.mutations.late_sync(edge, wait):
+            wait()
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds between two records' calls: a clock, other in every run, as on CUDA."""
@@ -257,11 +267,19 @@ class Event:
 def record(g: GPU, event: EventState, stream: StreamState, edges: tuple[int, ...]) -> None:
     """Publishes the stream's work so far under the event's key."""
     machine = g.machine
+    if edges and g.mutations is not None:
+        if machine.trace.edges[edges[0]].kind == "record":  # a wait_stream is one as a wait
+            stream = g.mutations.redirected(stream, edges)
+        if g.mutations.recorded_early(event, stream, edges):
+            event.time = time.perf_counter_ns()
+            return
+        event.key = g.mutations.own_key(event)
     op = "timing record" if event.timing else "record"
     work = Work(
         stream.agent, machine.host(), Kind.PUBLISH, op, machine.sites.here(),
         key=event.key, edges=edges,
     )  # fmt: skip
+    work.current = g.current().agent if edges else -1
     g.submit(stream, work)
     if g.break_rule == 4:
         g.first_record.setdefault(event.key, work)
@@ -271,7 +289,8 @@ def record(g: GPU, event: EventState, stream: StreamState, edges: tuple[int, ...
 
 
 def wait_event(g: GPU, stream: StreamState, event: EventState, kind: str) -> None:
-    edge, dropped = g.machine.edge(kind)
+    captured = stream.capture is not None or event.capture is not None
+    edge, dropped = g.machine.edge(kind, captured)
     if dropped:
         return
     if event.work is None:
@@ -284,7 +303,18 @@ def wait_event(g: GPU, stream: StreamState, event: EventState, kind: str) -> Non
 
 def bind(g: GPU, stream: StreamState, event: EventState, edges: tuple[int, ...]) -> None:
     """Issues the wait; it binds to the event's latest record, here and now."""
-    machine = g.machine
+    site = g.machine.sites.here()
+    if edges and g.mutations is not None:
+        stream = g.mutations.redirected(stream, edges)
+        wait = partial(_bind, g, stream, event, edges, site)
+        if g.mutations.late_wait(event, stream, edges, wait):
+            return
+    _bind(g, stream, event, edges, site)
+
+
+def _bind(
+    g: GPU, stream: StreamState, event: EventState, edges: tuple[int, ...], site: int
+) -> None:
     if event.capture is not None and stream.capture is None:
         event.capture.join(stream)
     if stream.capture is not None and event.work is not None and event.capture is None:
@@ -293,9 +323,10 @@ def bind(g: GPU, stream: StreamState, event: EventState, edges: tuple[int, ...])
     if g.break_rule == 4 and after is not None:
         after = g.first_record[event.key]
     work = Work(
-        stream.agent, machine.host(), Kind.ACQUIRE, "wait", machine.sites.here(),
-        key=event.key, after=after, edges=edges,
+        stream.agent, g.machine.host(), Kind.ACQUIRE, "wait", site, key=event.key, after=after,
+        edges=edges,
     )  # fmt: skip
+    work.current = g.current().agent if edges else -1
     g.submit(stream, work)
 
 

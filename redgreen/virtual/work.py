@@ -12,8 +12,8 @@ class Work:
     """One step, from its issue to the trace. Device work is `done` once it has executed."""
 
     __slots__ = (
-        "accesses", "after", "agent", "allocation", "done", "edges", "index", "issuer", "key",
-        "kind", "label", "late", "op", "run", "site", "taken", "targets",
+        "accesses", "after", "agent", "allocation", "current", "done", "edges", "index", "issuer",
+        "key", "kind", "label", "late", "launch", "op", "run", "site", "taken", "targets",
     )  # fmt: skip
 
     def __init__(
@@ -38,7 +38,8 @@ class Work:
         self.done = False
         self.taken = False
         self.late = False  # waits until it is waited for
-        self.allocation = -1
+        self.allocation = self.current = -1
+        self.launch = 0
 
 
 class Parted(Protocol):

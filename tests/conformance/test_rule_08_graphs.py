@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -497,6 +499,122 @@ def test_a_mem_pool_serves_captures(gpu: Device) -> None:
     graph.replay()
     assert value(outs[0]) == 2
     assert graph.pool() == pool.id
+
+
+# -- the life of a graph -------------------------------------------------------------------------
+
+OWNS = "already owns a captured graph"
+NO_GRAPH = "until capture_end"
+NOT_KEPT = "unless CUDAGraph was initialized with keep_graph=true"
+
+
+def test_a_graph_captures_once(gpu: Device) -> None:
+    a = on_device(1)
+    graph, side = captured(lambda: a.add_(1)), torch.cuda.Stream()
+    with torch.cuda.stream(side), pytest.raises(RuntimeError, match=OWNS):
+        graph.capture_begin()
+
+
+def test_a_graph_that_was_reset_captures_again(gpu: Device) -> None:
+    a = on_device(1)
+    graph = captured(lambda: a.add_(1))
+    graph.replay()
+    graph.reset()
+    for asked in (graph.pool, graph.instantiate):
+        with pytest.raises(RuntimeError):
+            asked()
+    with torch.cuda.graph(graph):
+        a.mul_(10)
+    graph.replay()
+    assert value(a) == 20
+
+
+def test_a_kept_graph_is_instantiated_by_the_first_replay(gpu: Device, mode: str) -> None:
+    a, graph = on_device(1), torch.cuda.CUDAGraph(keep_graph=True)
+    with pytest.raises(RuntimeError, match="must have been called before calling instantiate"):
+        graph.instantiate()
+    with torch.cuda.graph(graph):
+        a.add_(1)
+    graph.replay()
+    assert value(a) == 2
+
+
+def test_a_kept_graph_is_instantiated_as_often_as_asked(gpu: Device) -> None:
+    a, graph = on_device(1), torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        a.add_(1)
+    with pytest.raises(RuntimeError, match="until instantiate"):
+        graph.raw_cuda_graph_exec()
+    graph.instantiate()
+    graph.instantiate()
+    graph.replay()
+    assert value(a) == 2
+
+
+def test_a_graph_that_is_not_kept_is_not_instantiated_again(gpu: Device) -> None:
+    a = on_device(1)
+    graph = captured(lambda: a.add_(1))
+    with pytest.raises(RuntimeError, match="only when keep_graph=true"):
+        graph.instantiate()
+
+
+def test_the_raw_graph_is_for_kept_ones(gpu: Device) -> None:
+    a = on_device(1)
+    with pytest.raises(RuntimeError, match=NO_GRAPH):
+        torch.cuda.CUDAGraph(keep_graph=True).raw_cuda_graph()
+    with pytest.raises(RuntimeError, match=NOT_KEPT):
+        captured(lambda: a.add_(1)).raw_cuda_graph()
+
+
+def test_the_end_of_no_capture(gpu: Device) -> None:
+    with pytest.raises(RuntimeError, match="cannot be performed in the present state"):
+        torch.cuda.CUDAGraph().capture_end()
+
+
+def test_a_dump_is_off_by_default(gpu: Device) -> None:
+    a = on_device(1)
+    with pytest.warns(UserWarning, match="debug not enabled"):
+        captured(lambda: a.add_(1)).debug_dump("/nowhere/at/all.dot")
+
+
+def test_a_kept_graph_can_be_dumped(gpu: Device) -> None:
+    a, graph, side = on_device(1), torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.Stream()
+    b = on_device(2)
+    with torch.cuda.graph(graph):
+        a.add_(1)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            b.copy_(a)
+        torch.cuda.current_stream().wait_stream(side)
+        a.add_(b)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.dot"
+        with pytest.warns(UserWarning, match="calling debug_dump"):
+            graph.debug_dump(str(path))
+        text = path.read_text()
+    assert text.startswith("digraph") and text.count("->") >= 2
+
+
+def test_make_graphed_callables_follow_their_inputs(gpu: Device) -> None:
+    """Forward and backward are replayed: static inputs are filled, gradients are the call's own."""
+    weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.weight
+
+    sample = torch.zeros(3, device="cuda", requires_grad=True)
+    graphed = torch.cuda.make_graphed_callables(Scale(), (sample,))
+    for factor in (2.0, 5.0):
+        x = torch.full((3,), factor, device="cuda", requires_grad=True)
+        weight.grad = None
+        out = graphed(x)
+        (out * 3).sum().backward()
+        assert (value(out), value(weight.grad), value(x.grad)) == (factor, 3 * factor, 3)
 
 
 # -- random numbers, autograd --------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 # Commands run in forked children, which then need not import these.
 from redgreen import api, cli, jsonfile, plugin, replay  # noqa: F401
 from redgreen.pytesting import documents, items, options, prover, summary  # noqa: F401
-from redgreen.verdict import Diagnostic, Edge, Green, Proof, Race, Spot
+from redgreen.verdict import Diagnostic, Edge, Green, Mutant, Proof, Race, Spot
 from tests.docs.console import ROOT, Terminal, agree, blocks, folder, normalised, warm_up
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -248,7 +248,8 @@ def test_reference_names_every_key_of_the_json() -> None:
     race = Race("RAW", "", True, None, Spot("", 0, "", ""), Spot("", 0, "", ""))
     edge = Edge("", "", "", 0, "", "", 0, "redundant")
     proof = Proof("", "virtual", Green("refuted", 1, 2, 3, None, (race,)), (edge,),
-                  (Diagnostic("", "", 0, ""),))  # fmt: skip
+                  (Diagnostic("", "", 0, ""),),
+                  (Mutant("", "early", "", "", 0, "", "", 0, "killed"),))  # fmt: skip
     found = set(_keys(proof.to_dict()))
     assert {"schema", "masked_with", "changes_output", "op", "message"} <= found
     assert named(found) == []

@@ -30,7 +30,9 @@ tokens = st.builds(
         st.lists(st.builds(Torn, text, st.sampled_from(["split", "stale"])), max_size=2).map(tuple),
         st.lists(st.integers(0, 99), max_size=3).map(tuple),
     ),
-    st.frozensets(st.builds(Fault, st.sampled_from(["drop", "poison"]), edges), max_size=3),
+    st.frozensets(
+        st.builds(Fault, st.sampled_from(["drop", "poison", "early", "free"]), edges,
+                  uses=st.sampled_from([(), (1,), (0, 2, 30)])), max_size=3),
     text, text, text, text, text,
 )  # fmt: skip
 
