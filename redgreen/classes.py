@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .hostorder import pairs_of, reversible
-from .lifetimes import reuse_matters
+from .lifetimes import pool_of, reuse_matters
 from .order import implied, predecessors, questions
 from .races import Analysis, Conflict, all_races
 from .run import Run
@@ -99,9 +99,11 @@ def neighbours(trace: Trace, found: Analysis, hosts: bool) -> list[Neighbour]:
     graph = _Graph(trace, _executed(trace, found.races))
     kept_calls = tuple(order(trace, pair) for pair in calls)
     result = list(_reversed_races(trace, graph, variant(trace, hosts, found)))
-    reuse = reuse_matters(trace)
+    pools = reuse_matters(trace)
     for step in trace.steps:
-        if step.kind is Kind.CHOICE and (step.allocation < 0 or reuse):
+        if step.kind is Kind.CHOICE and (
+            step.allocation < 0 or pool_of(trace, step.allocation) in pools
+        ):
             result += _other_answer(trace, graph, step)
     result = [near._replace(schedule=replace(near.schedule, calls=kept_calls)) for near in result]
     return result + list(_reversed_calls(trace, graph, calls))

@@ -46,9 +46,14 @@ def unique(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def _latent(trace: Trace) -> Iterator[Diagnostic]:
+    said: set[tuple[int, int, int]] = set()  # sizes may grow from turn to turn
     for latent in latent_frees(trace):
         free = trace.steps[latent.free]
         allocation = trace.allocations[free.allocation]
+        sites = free.site, allocation.site, trace.steps[latent.use].site
+        if sites in said:
+            continue
+        said.add(sites)
         kind = "pinned" if allocation.pinned else "device"
         born = place(trace.sites[allocation.site])
         yield at(trace, free.site, "latent-use-after-free",

@@ -30,15 +30,32 @@ def without_reuse(trace: Trace) -> Trace | None:
     return replace(trace, steps=steps)
 
 
-def reuse_matters(trace: Trace) -> bool:
-    """Can the allocator's choices change more than places? Not if every free is safe (whoever takes
-    the block is ordered behind its last use) and nothing leans on the wait that a reuse implies.
+Pool = tuple[bool, int]  # pinned or not, and the stream that blocks are taken on again
+
+
+def pool_of(trace: Trace, allocation: int) -> Pool:
+    where = trace.allocations[allocation]
+    return where.pinned, where.stream
+
+
+def reuse_matters(trace: Trace) -> Set[Pool]:
+    """The pools in which the allocator's choices can change more than places. Not those whose every
+    free is safe (whoever takes the block is ordered behind its last use), where nothing leans on
+    the wait that a reuse implies. A choice in one pool says nothing about places in another.
     """
     bare = without_reuse(trace)
     if bare is None:
-        return False
-    if latent_frees(trace) or analyse(trace).races:
-        return True
+        return frozenset()
+    asked = (s.allocation for s in trace.steps if s.kind is Kind.CHOICE and s.allocation >= 0)
+    pools = {pool_of(trace, allocation) for allocation in asked}
+    if analyse(trace).races or _leans_on_reuse(trace, bare):
+        return pools
+    return pools & {pool_of(trace, trace.steps[latent.free].allocation)
+                    for latent in latent_frees(trace)}
+
+
+def _leans_on_reuse(trace: Trace, bare: Trace) -> bool:
+    """Does the wait that a reuse implies decide a conflict, or what another question finds?"""
     if any(race.hazard != "UAF" for race in analyse(bare).races):
         return True
     decided = [(index, done) for index, _, done in questions(trace)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd import Variable
 
-from . import autocast, factories, graphs, modules, storage
+from . import autocast, compiler, factories, graphs, modules, storage
 from .autograd import Engine
 from .gpu import GPU, gpu
 from .methods import check_index
@@ -285,6 +285,7 @@ def installed(g: GPU) -> Iterator[GPU]:
     patches.set(torch.nn.Module, "_apply", modules.converting(torch.nn.Module._apply))
     factories.install(patches)
     autocast.install(patches)
+    compiler.install(patches)
     patches.rebind()
     patches.set(Variable, "_execution_engine", Engine(g, Variable._execution_engine))
     g.machine.on_error = _device_error
@@ -292,6 +293,7 @@ def installed(g: GPU) -> Iterator[GPU]:
     try:
         yield g
     finally:
+        compiler.restore()
         g.memory.close()
         set_gpu(None)
         patches.undo()

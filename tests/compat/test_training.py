@@ -323,6 +323,20 @@ def compiled_eagerly(device: str) -> Any:
     return step(data(device)[0])
 
 
+def compiled_by_default(device: str) -> Any:
+    """Also a module, which keeps its parameters, and a call that was compiled in place. What the
+    default compiles for the CPU is rounded otherwise."""
+    how = {} if device == "cuda" else {"backend": "eager"}
+    net, parts = model(device), model(device)
+    whole = torch.compile(net, **how)
+    parts.compile(**how)
+    step = torch.compile(lambda a: (a * 2).relu(), dynamic=True, **how)
+    x = data(device)[0]
+    outputs = [whole(step(x)), parts(step(x))]
+    sum(outputs).sum().backward()
+    return [*outputs, *(p.grad for p in whole.parameters())]
+
+
 def compile_disabled(device: str) -> Any:
     @torch.compiler.disable
     def inner(a: Tensor) -> Tensor:
@@ -367,7 +381,8 @@ def embedding_bag(device: str) -> Any:
 SNIPPETS: list[Snippet] = [
     scheduler, grad_scaler, accumulation, optimizer_state, checkpointing, save_on_cpu,
     saved_tensors_hooks, hooks, tied_weights, parametrized, functional, moving, assigning_data,
-    recurrent, convolution, attention, custom_function, compiled_eagerly, compile_disabled, traced,
+    recurrent, convolution, attention, custom_function, compiled_eagerly, compiled_by_default,
+    compile_disabled, traced,
     ema, losses, embedding_bag,
 ]  # fmt: skip
 
