@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from .. import threads
+from ..backend import canonical, check
 from ..faults import Fault
 from ..schedule import SERIAL, Schedule
 from ..threads import Control, Key, current_agent
@@ -40,7 +41,8 @@ class VirtualGPU:
         step_limit: int | None = None,
         break_rule: int = 0,
     ) -> None:
-        self.gpu = GPU(schedule, faults, step_limit, break_rule)
+        check("virtual", allocator)
+        self.gpu = GPU(schedule, faults, step_limit, break_rule, canonical(allocator))
         self.control = Control(HostOrder(self.gpu.machine))
         self._open = ExitStack()
 

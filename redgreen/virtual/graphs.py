@@ -40,6 +40,7 @@ class Capture:
         self.nodes: list[Work] = []
         self.streams: list[StreamState] = [origin]
         self.invalid = False
+        self.unjoined = False  # `Heap.free`
         self.tapes = [Tape(counter) for counter in (g.random.default, *generators)]
         self._counts: dict[int, int] = {origin.agent: 0}
         self._clocks: dict[int, dict[int, int]] = {origin.agent: {}}
@@ -100,11 +101,9 @@ class Capture:
                 "CUDA error: operation failed due to a previous error during capture"
             )
         done = self._clocks[self.origin.agent]
-        for agent, count in self._counts.items():
-            if agent != self.origin.agent and done.get(agent, 0) < count:
-                raise torch.AcceleratorError(
-                    "CUDA error: capturing stream has unjoined work"
-                )
+        others = [(a, count) for a, count in self._counts.items() if a != self.origin.agent]
+        if self.unjoined or any(done.get(agent, 0) < count for agent, count in others):
+            raise torch.AcceleratorError("CUDA error: capturing stream has unjoined work")
 
 
 class CUDAGraph:
@@ -260,7 +259,7 @@ class graph:
         g.forbid_in_capture("torch.cuda.graph")
         g.machine.drain("torch.cuda.graph", g.agents())  # as torch: free memory before capture
         gc.collect()
-        g.memory.device.empty()
+        g.memory.empty_cache()
         self.stream_ctx.__enter__()
         pool = self.pool[0] if self.pool else None
         self.cuda_graph.capture_begin(pool, capture_error_mode=self.capture_error_mode)
