@@ -4,6 +4,10 @@ A conflict that the order decides is what sync edges exist for; one that it does
 are found in one pass: each memory is a set of cells (distinct extents), each cell knows its
 overlapping neighbours and the accesses that each agent made. The last access of an agent decides
 for all its earlier ones: if the last comes before, so do they. Hence none is missed.
+
+A segment of device memory has thousands of lifetimes, of all sizes. Where a cell has many
+neighbours, a write forgets those that it covers, if all that was done to them comes before it:
+whatever races with that would race with the write as well.
 """
 
 from __future__ import annotations
@@ -67,6 +71,7 @@ def hazard(first: Access, second: Access, host: bool) -> str:
 
 _RANK = {"UAF": 3, "RAW": 2, "WAW": 1, "WAR": 0}  # one pair of steps may have several accesses
 _SAMPLE = 3  # ordered conflicts kept per group, at either end
+_CROWD = 16  # neighbours of a cell
 
 _Seen = tuple[int, Access]
 
@@ -104,6 +109,19 @@ class _Memory:
             for place in range(extent.start >> level, (max(extent.stop - 1, 0) >> level) + 1):
                 places.setdefault(place, []).append(found)
         return found
+
+    def forget(self, cell: _Cell) -> None:
+        extent = cell.extent
+        del self.cells[extent]
+        for other in cell.near:
+            if other is not cell:
+                other.near.remove(cell)
+        level = (extent.stop - extent.start).bit_length()
+        places = self._buckets[level]
+        for place in range(extent.start >> level, (max(extent.stop - 1, 0) >> level) + 1):
+            places[place].remove(cell)
+            if not places[place]:
+                del places[place]
 
     def _candidates(self, extent: Extent) -> Iterable[_Cell]:
         found: dict[int, _Cell] = {}
@@ -147,6 +165,21 @@ class _Finder:
                 history[0] = (step.index, access)
             else:
                 history.append((step.index, access))
+        if access.writes and len(cell.near) > _CROWD and not self._every:
+            self._clear(cell, access, clock)
+
+    def _clear(self, cell: _Cell, access: Access, clock: list[int]) -> None:
+        """Forgets what this write covers and comes after."""
+        extent = access.extent
+        if extent.lattice:
+            return
+        for near in [*cell.near]:
+            inside = extent.start <= near.extent.start and near.extent.stop <= extent.stop
+            if inside and near is not cell and all(
+                seen[-1][0] < clock[agent]
+                for table in (near.reads, near.writes) for agent, seen in table.items()
+            ):
+                self._memories[access.memory].forget(near)
 
     def _meet(self, seen: list[_Seen], known: int, step: Step, access: Access) -> None:
         """``known``: one past the last step of the other agent that comes before this one."""
