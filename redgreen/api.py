@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from . import backend
@@ -16,7 +17,7 @@ from .run import Outcome
 from .schedule import SERIAL, Schedule
 from .subject import Call, Subject, UsageError, check_callable
 from .token import Tokens
-from .verdict import Proof
+from .verdict import Diagnostic, Proof
 
 __all__ = ["Proof", "SubjectRaised", "UsageError", "check", "installed", "prove"]
 
@@ -39,7 +40,8 @@ def prove(
     Random numbers: seed Python's and NumPy's generators inside the callable.
 
     Options: ``timeout`` seconds for one run (60), ``budget`` runs to spend on one question,
-    ``edges`` a glob of the files whose edges get verdicts, ``allocator`` one of `redgreen.backend`,
+    ``edges`` a glob of the files whose edges get verdicts, ``allocator`` one of `redgreen.backend`
+    (default: what the environment tells torch),
     ``progress`` a callable that takes a line of text, ``mutants`` operators of `redgreen.mutants`
     ("all", or names), ``rings`` places of allocations ("file.py:12") for its ``collapse``.
 
@@ -60,7 +62,7 @@ def check(
     *args: Any,
     schedule: Schedule = SERIAL,
     reference: Callable[..., object] | None = None,
-    allocator: str = "native",
+    allocator: str | None = None,
     timeout: float = TIMEOUT,
 ) -> None:
     """Run ``callable(*args)`` once under ``schedule`` and once serially (or the ``reference``).
@@ -72,6 +74,7 @@ def check(
     """
     subject = Call(callable, args)
     check_callable(callable, subject.name, args)
+    allocator = backend.chosen(allocator)
     runner = make_runner(subject, "virtual", allocator, timeout)
     if reference is None:
         expected = runner.run(SERIAL).outcome
@@ -104,22 +107,23 @@ def prove_subject(
     timeout: float = TIMEOUT,
     budget: int | None = None,
     edges: str | None = None,
-    allocator: str = "native",
+    allocator: str | None = None,
     progress: Callable[[str], None] | None = None,
     mutants: str | Iterable[str] = (),
     rings: Iterable[str] = (),
 ) -> Proof:
     """`prove` for anything that can be named on the command line."""
     wanted, places = asked(mutants, rings)
-    runner = make_runner(subject, device, allocator, timeout)
-    against = None if reference is None else make_runner(reference, device, allocator, timeout)
+    policy = backend.chosen(allocator)
+    runner = make_runner(subject, device, policy, timeout)
+    against = None if reference is None else make_runner(reference, device, policy, timeout)
     say = progress or (lambda line: None)
     expected = None if against is None else _reference(against, say)
-    return prove_runner(
+    proof = prove_runner(
         runner,
         subject=subject.name,
         device=device,
-        make_token=Tokens(subject.program, allocator, runner.digests),
+        make_token=Tokens(subject.program, policy, runner.digests),
         reference=expected,
         budget=BUDGET if budget is None else budget,
         edges_glob=edges,
@@ -127,6 +131,12 @@ def prove_subject(
         mutants=wanted,
         rings=places,
     )
+    if policy == "native":
+        return proof
+    variable = "" if allocator is not None else backend.from_environment()[1]
+    why = f", as {variable} says" if variable else ""
+    note = Diagnostic("allocator", "", 0, f"memory is handed out by the {policy} allocator{why}")
+    return replace(proof, diagnostics=(note, *proof.diagnostics))
 
 
 def _reference(runner: ForkedRunner, say: Callable[[str], None]) -> Outcome:
@@ -141,7 +151,7 @@ def _reference(runner: ForkedRunner, say: Callable[[str], None]) -> Outcome:
 def make_runner(subject: Subject, device: str, allocator: str, timeout: float) -> ForkedRunner:
     """A runner of ``subject`` on ``device``; UsageError if there is no such device here."""
     backend.check(device, allocator)
-    return ForkedRunner(subject, allocator=allocator, timeout=timeout)
+    return ForkedRunner(subject, allocator=backend.canonical(allocator), timeout=timeout)
 
 
 @contextmanager
@@ -150,5 +160,6 @@ def installed() -> Iterator[Any]:
 
     Yields the virtual GPU. Device tensors do not outlive the block: return results with ``.cpu()``.
     """
-    with virtual_gpu(SERIAL, frozenset(), allocator="native", step_limit=None) as gpu:
+    with virtual_gpu(SERIAL, frozenset(), allocator=backend.chosen(None),
+                     step_limit=None) as gpu:
         yield gpu

@@ -64,12 +64,21 @@ class Memory:
                     found[id(cell)] = cell
         return found.values()
 
+    def drop(self, cell: Cell) -> None:
+        extent = cell.extent
+        del self.cells[extent]
+        for other in cell.near:
+            if other is not cell:
+                other.near.remove(cell)
+        level = (extent.stop - extent.start).bit_length()
+        places = self._buckets[level]
+        for place in range(extent.start >> level, (max(extent.stop - 1, 0) >> level) + 1):
+            places[place].remove(cell)
+            if not places[place]:
+                del places[place]
+
     def forget(self, floor: Sequence[int]) -> None:
         """Drops accesses before ``floor`` (one past the last, by agent), and cells without any."""
-        left = [cell for cell in self.cells.values() if cell.forget(floor)]
-        if len(left) == len(self.cells):
-            return
-        self.cells, self._buckets = {}, {}
-        for cell in left:
-            made = self.cell(cell.extent)
-            made.reads, made.writes = cell.reads, cell.writes
+        for cell in [*self.cells.values()]:
+            if not cell.forget(floor):
+                self.drop(cell)

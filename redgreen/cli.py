@@ -101,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--timeout", metavar="S", type=_positive(float), default=60.0,
                              help="seconds that one run may take (default 60)")
         command.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    prove.add_argument("--allocator", choices=backend.ALLOCATORS, default="native",
-                       help="how the caching allocator reuses memory")
+    prove.add_argument("--allocator", choices=backend.ALLOCATORS, type=backend.canonical,
+                       help="how memory is handed out (default: as PYTORCH_ALLOC_CONF says)")
     return parser
 
 
@@ -153,7 +153,7 @@ def _fix_hash_seed(seed: str) -> None:
 def _prove(options: argparse.Namespace, _: None) -> int:
     subject = parse(options.subject)
     reference = parse(options.reference) if options.reference else None
-    backend.check(options.device, options.allocator)
+    backend.check(options.device, backend.chosen(options.allocator))
     asked(options.mutants or (), options.ring)
     out = JSONFile(options.json) if options.json else None
     progress = Progress(quiet=options.quiet)

@@ -1,6 +1,7 @@
 """Frees that would race if anything were allocated after them.
 
-A freed block may be taken at once by the next allocation of its allocating stream. That is safe if
+A freed block may be taken at once by the next allocation of its allocating stream (stream-ordered:
+of whichever stream comes after the free, which has its place in that stream). That is safe if
 every use of the block comes before whatever that stream does next, or before a marker that the
 allocator waits for (``record_stream``). Otherwise the program is right only as long as nobody takes
 the block: a latent use-after-free.

@@ -12,10 +12,30 @@ of agent ``a`` comes before the step whose clock it is iff ``clock[a] > i``.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
+from typing import Protocol
 
 from .trace import Kind, Step, Trace
 
 NOTHING: frozenset[int] = frozenset()
+
+
+class Moment(Protocol):
+    """What the order looks at in a step."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def agent(self) -> int: ...
+    @property
+    def issuer(self) -> int: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def targets(self) -> tuple[int, ...]: ...
+    @property
+    def taken(self) -> bool: ...
 
 
 def vanishes(step: Step, suppressed: Set[int]) -> bool:
@@ -36,7 +56,16 @@ class Clocks:
         self._versions = [0] * agents
         self._joined: dict[tuple[int, int], int] = {}
 
-    def advance(self, step: Step) -> list[int]:
+    def grow(self, agents: int) -> None:
+        """There are so many agents now (a trace that is still being written)."""
+        more = agents - len(self._clocks)
+        if more > 0:
+            for clock in (*self._clocks, *self._published.values()):
+                clock += [0] * more
+            self._clocks += [[0] * agents for _ in range(more)]
+            self._versions += [0] * more
+
+    def advance(self, step: Moment) -> list[int]:
         """Take one more step (in issue order) and return its clock, valid until the next call."""
         agent, issuer = step.agent, step.issuer
         clock = self._clocks[agent]
@@ -61,7 +90,7 @@ class Clocks:
             if any(known > least for known, least in zip(clock, floor, strict=True))
         }
 
-    def _synchronize(self, step: Step, clock: list[int]) -> None:
+    def _synchronize(self, step: Moment, clock: list[int]) -> None:
         if step.kind is Kind.PUBLISH:
             self._published[step.key] = clock.copy()
         elif step.kind is Kind.ACQUIRE or (step.kind is Kind.CHOICE and step.taken):

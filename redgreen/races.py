@@ -5,6 +5,10 @@ are found in one pass: each memory is a set of cells (distinct extents), each ce
 overlapping neighbours and the accesses that each agent made. The last access of an agent decides
 for all its earlier ones: if the last comes before, so do they. Hence none is missed. Of long runs
 what can race with nothing any more is forgotten.
+
+A segment of device memory has thousands of lifetimes, of all sizes. Where a cell has many
+neighbours, a write forgets those that it covers, if all that was done to them comes before it:
+whatever races with that would race with the write as well.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
 
-from .cells import Memory, Seen
+from .cells import Cell, Memory, Seen
 from .order import NOTHING, Clocks, vanishes
 from .trace import Access, Step, Trace
 
@@ -94,6 +98,7 @@ def hazard(first: Access, second: Access, host: bool) -> str:
 
 _RANK = {"UAF": 3, "RAW": 2, "WAW": 1, "WAR": 0}  # one pair of steps may have several accesses
 _SAMPLE = 3  # ordered conflicts kept per group, at either end
+_CROWD = 16  # neighbours of a cell
 
 class Finder:
     """The state of one pass."""
@@ -125,6 +130,21 @@ class Finder:
                 history[0] = (step.index, access)
             else:
                 history.append((step.index, access))
+        if access.writes and len(cell.near) > _CROWD and not self._every:
+            self._clear(cell, access, clock)
+
+    def _clear(self, cell: Cell, access: Access, clock: list[int]) -> None:
+        """Forgets what this write covers and comes after."""
+        extent = access.extent
+        if extent.lattice:
+            return
+        for near in [*cell.near]:
+            inside = extent.start <= near.extent.start and near.extent.stop <= extent.stop
+            if inside and near is not cell and all(
+                seen[-1][0] < clock[agent]
+                for table in (near.reads, near.writes) for agent, seen in table.items()
+            ):
+                self.memories[access.memory].drop(near)
 
     def forget(self, floor: list[int]) -> None:
         for id, memory in list(self.memories.items()):

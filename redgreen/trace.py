@@ -26,6 +26,8 @@ Taken, it is an ACQUIRE as well. Where the order decides the answer it is no cho
 A free first publishes its markers, one per ``record_stream``-ed stream (PUBLISH steps whose
 ``allocation`` is the lifetime that ends and whose ``edges`` are the record_stream calls), then the
 FREE step. The allocation that takes the block asks one CHOICE per marker, ``allocation`` set again.
+Under the stream-ordered allocator the allocating stream has a marker too, without edges, and
+nothing is asked about markers that the order puts before the allocation.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ..backend import ALLOCATORS, DEVICES
+from ..backend import ALLOCATORS, DEVICES, canonical, from_environment
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ SESSION = pytest.StashKey[Any]()  # a session.Session, once something needed it
 _INI = {
     "redgreen_device": "device of the subjects: virtual or cuda",
     "redgreen_edges": "glob of the files whose edges become RED items (a full path is matched)",
-    "redgreen_allocator": "how the caching allocator reuses memory: native",
+    "redgreen_allocator": "how memory is handed out: native, expandable or stream-ordered",
     "redgreen_timeout": "seconds that one run of a subject may take (60)",
     "redgreen_budget": "runs to spend on one question before it is inconclusive",
 }
@@ -57,7 +57,8 @@ def read(config: pytest.Config) -> Settings:
     """Settings before any mark; UsageError if a value is of no use."""
     values = {name.removeprefix("redgreen_"): config.getini(name) for name in _INI}
     try:
-        settings = Settings().updated({name: value for name, value in values.items() if value})
+        settings = Settings(allocator=from_environment()[0]).updated(
+            {name: value for name, value in values.items() if value})
     except ValueError as error:
         raise pytest.UsageError(f"redgreen_{error}") from None
     return settings
@@ -76,6 +77,10 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str, Any], str]:
         return str(value)
 
     return check
+
+
+def _allocator(name: str, value: Any) -> str:
+    return _one_of(ALLOCATORS)(name, canonical(value) if isinstance(value, str) else value)
 
 
 def _positive(kind: Callable[[Any], T], what: str) -> Callable[[str, Any], T]:
@@ -100,7 +105,7 @@ def _glob(name: str, value: Any) -> str:
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "device": _one_of(DEVICES),
     "edges": _glob,
-    "allocator": _one_of(ALLOCATORS),
+    "allocator": _allocator,
     "timeout": _positive(float, "number of seconds"),
     "budget": _positive(int, "whole number of runs"),
 }

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from .. import threads
+from ..backend import canonical, check
 from ..faults import Fault
 from ..run import Record
 from ..schedule import SERIAL, Schedule
@@ -42,7 +43,8 @@ class VirtualGPU:
         step_limit: int | None = None,
         break_rule: int = 0,
     ) -> None:
-        self.gpu = GPU(schedule, faults, step_limit, break_rule)
+        check("virtual", allocator)
+        self.gpu = GPU(schedule, faults, step_limit, break_rule, canonical(allocator))
         self.control = Control(HostOrder(self.gpu.machine))
         self._open = ExitStack()
 

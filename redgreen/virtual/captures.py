@@ -26,6 +26,7 @@ class Capture:
         self.nodes: list[Work] = []
         self.streams: list[StreamState] = [origin]
         self.invalid = False
+        self.unjoined = False  # `Heap.free`
         self.tapes = [Tape(counter) for counter in (g.random.default, *generators)]
         self._counts: dict[int, int] = {origin.agent: 0}
         self._clocks: dict[int, dict[int, int]] = {origin.agent: {}}
@@ -87,8 +88,6 @@ class Capture:
                 "CUDA error: operation failed due to a previous error during capture"
             )
         done = self._clocks[self.origin.agent]
-        for agent, count in self._counts.items():
-            if agent != self.origin.agent and done.get(agent, 0) < count:
-                raise torch.AcceleratorError(
-                    "CUDA error: capturing stream has unjoined work"
-                )
+        others = [(a, count) for a, count in self._counts.items() if a != self.origin.agent]
+        if self.unjoined or any(done.get(agent, 0) < count for agent, count in others):
+            raise torch.AcceleratorError("CUDA error: capturing stream has unjoined work")

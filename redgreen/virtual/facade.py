@@ -107,26 +107,24 @@ def get_device_properties(device: Any = None) -> Any:
 # -- memory queries ------------------------------------------------------------------------------
 
 
-def _device_heaps() -> list[Any]:
-    g = gpu()
-    return [g.memory.device, *g.memory.pools.values()]
-
-
 def memory_allocated(device: Any = None) -> int:
-    return sum(h.allocated for h in _device_heaps())
+    return gpu().memory.usage.allocated
 
 
 def memory_reserved(device: Any = None) -> int:
-    return sum(h.reserved for h in _device_heaps())
+    return gpu().memory.usage.reserved
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    return sum(h.peak for h in _device_heaps())
+    return gpu().memory.usage.peak
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    return gpu().memory.usage.reserved_peak
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    for heap in _device_heaps():
-        heap.peak = heap.allocated
+    gpu().memory.usage.reset_peaks()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -134,14 +132,15 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def empty_cache() -> None:
-    gpu().memory.device.empty()
+    gpu().memory.empty_cache()
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
     allocated, reserved, peak = memory_allocated(), memory_reserved(), max_memory_allocated()
+    most = max_memory_reserved()
     return {
         "allocated_bytes.all.current": allocated, "allocated_bytes.all.peak": peak,
-        "reserved_bytes.all.current": reserved, "reserved_bytes.all.peak": reserved,
+        "reserved_bytes.all.current": reserved, "reserved_bytes.all.peak": most,
         "active_bytes.all.current": allocated, "active_bytes.all.peak": peak,
         "inactive_split_bytes.all.current": 0, "num_alloc_retries": 0, "num_ooms": 0,
     }  # fmt: skip
@@ -196,7 +195,7 @@ _CUDA: dict[str, Any] = {
     "ipc_collect": lambda: None, "utilization": lambda device=None: 0,
     "memory_allocated": memory_allocated, "memory_reserved": memory_reserved,
     "memory_cached": memory_reserved, "max_memory_allocated": max_memory_allocated,
-    "max_memory_reserved": memory_reserved, "reset_peak_memory_stats": reset_peak_memory_stats,
+    "max_memory_reserved": max_memory_reserved, "reset_peak_memory_stats": reset_peak_memory_stats,
     "reset_max_memory_allocated": reset_peak_memory_stats,
     "reset_accumulated_memory_stats": lambda device=None: None,
     "mem_get_info": mem_get_info, "empty_cache": empty_cache, "memory_stats": memory_stats,
@@ -219,7 +218,7 @@ _ACCELERATOR: dict[str, Any] = {
     "current_stream": current_stream, "set_stream": set_stream, "synchronize": synchronize,
     "empty_cache": empty_cache, "memory_allocated": memory_allocated,
     "memory_reserved": memory_reserved, "max_memory_allocated": max_memory_allocated,
-    "max_memory_reserved": memory_reserved, "memory_stats": memory_stats,
+    "max_memory_reserved": max_memory_reserved, "memory_stats": memory_stats,
     "reset_peak_memory_stats": reset_peak_memory_stats, "get_memory_info": mem_get_info,
     "device_index": device,
 }  # fmt: skip

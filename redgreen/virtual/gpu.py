@@ -68,9 +68,11 @@ class GPU:
         faults: frozenset[Fault] = frozenset(),
         step_limit: int | None = None,
         break_rule: int = 0,
+        allocator: str = "native",
     ) -> None:
         self.machine = Machine(schedule, faults, step_limit)
-        self.memory = MemorySystem(self.machine)
+        self.captures: list[Capture] = []  # under way
+        self.memory = MemorySystem(self.machine, allocator, self.captures)
         self.machine.parted = lambda work, torn: Parts(work, torn, self.memory.memories)
         self.mutations: Mutations | None = None
         if Mutations.needed(faults):
@@ -88,7 +90,6 @@ class GPU:
         self._next_in_pool: dict[int, int] = {}
         self._events = self._staged = 0
         self.random = Random(at_enqueue=break_rule != 14)
-        self.captures: list[Capture] = []  # under way
         self.logs: list[StreamLog] = []  # of threads that have changed their current stream
         self.first_record: dict[Hashable, Work] = {}  # rule switch 4: waits bind to the first
         self._followed: dict[int, list[int]] = {}  # rule switch 5: wait_stream covers later work

@@ -256,7 +256,7 @@ class graph:
         g.forbid_in_capture("torch.cuda.graph")
         g.machine.drain("torch.cuda.graph", g.agents())  # as torch: free memory before capture
         gc.collect()
-        g.memory.device.empty()
+        g.memory.empty_cache()
         self.stream_ctx.__enter__()
         pool = self.pool[0] if self.pool else None
         self.cuda_graph.capture_begin(pool, capture_error_mode=self.capture_error_mode)

@@ -1,35 +1,37 @@
-"""Device and pinned host memory: real bytes, and the allocators that hand them out again.
+"""Device and pinned host memory: real bytes, and what hands them out and takes them back.
 
-Device memory follows torch's native caching allocator in what matters for order: a freed block may
-be taken by the next allocation *of its allocating stream* that fits, oldest first, at once, while
-kernels of other streams may still use it. `record_stream` puts that off until the work queued on
-the recorded stream at the time of the free is done (CUDACachingAllocator: an event per stream,
-queried at each allocation). Whether that is so is a choice of the device's progress, and taking
-the block then orders the host after that work.
+Which bytes an allocation gets is the allocator's part: `allocator` (torch's own, two of them),
+`streamordered` (cudaMallocAsync), `pinned` (host memory). What they have in common is here: blocks,
+that is lifetimes of a range; marks that a free leaves on ``record_stream``-ed streams; counters.
 
-Pinned host memory follows CachingHostAllocator: a freed block waits for the streams that used it;
-each allocation looks which of them are done, oldest first, up to the first that is not; of the free
-blocks the one that became free last is taken; blocks are never split.
-
-Fresh memory holds a pattern that differs by generation. A block that is handed out again holds
-whatever was written last, as on hardware.
+Rule 9: fresh memory holds a pattern that differs by generation. A generation is whatever is handed
+out for the first time together: of a segment, bytes that nobody had cost neither time nor memory.
+A block that is handed out again holds whatever was written last, as on hardware.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import mmap
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from .allocator import Allocator, Native
+from .chunks import Chunk, Usage
+from .expandable import Expandable
 from .machine import Machine
+from .pinned import Pinned
+from .streamordered import StreamOrdered
 from .work import Work
 
 _frombuffer = torch._C._VariableFunctions.frombuffer
 ALIGNMENT = 512  # bytes; kMinBlockSize of CUDACachingAllocator
-SMALL = 1 << 20  # requests up to here come from the small pool
+SEGMENT_ALIGNMENT = 1 << 21  # cudaMalloc gives whole pages of so many bytes
 _PATTERN = 0x3C6EF35F  # as float32 a small odd number, as an index far out of range
 
 # Made-up device addresses, for data_ptr(): nothing can dereference them.
@@ -39,13 +41,25 @@ _BASE = 0x7F0000000000
 class Memory:
     """A range of real bytes with an id of its own. Never shared between device and host."""
 
-    __slots__ = ("address", "buffer", "id", "pinned", "size")
+    __slots__ = ("address", "buffer", "id", "pinned", "size", "used")
 
-    def __init__(self, id: int, size: int, pinned: bool, address: int) -> None:
+    def __init__(self, id: int, size: int, pinned: bool, address: int, growing: bool) -> None:
         self.id, self.size, self.pinned, self.address = id, size, pinned, address
-        raw = np.empty(size + ALIGNMENT, np.uint8)
-        shift = -raw.ctypes.data % ALIGNMENT  # the kernels' rounding must not depend on placement
-        self.buffer = raw[shift : shift + size]
+        self.buffer = _addresses(size) if growing else _aligned(size)
+        self.used = 0  # bytes from the front that were handed out at some time
+
+
+def _aligned(size: int) -> npt.NDArray[np.uint8]:
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    shift = -raw.ctypes.data % ALIGNMENT  # the kernels' rounding must not depend on placement
+    return raw[shift : shift + size]
+
+
+def _addresses(size: int) -> npt.NDArray[np.uint8]:
+    """More bytes than the machine has: pages become real when they are written."""
+    noreserve = 0x4000 if sys.platform == "linux" else 0  # in `mmap` since Python 3.13
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | noreserve
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -55,7 +69,7 @@ class Block:
     heap: Heap
     memory: Memory
     start: int
-    size: int  # bytes held, rounded up
+    chunk: Chunk | None  # what it holds; None: nothing was asked for
     allocation: int  # id in the trace
     stream: int  # agent that allocated it; -1 for host memory
     nbytes: int  # bytes asked for
@@ -88,38 +102,56 @@ class Block:
         self.release()
 
 
-@dataclass(slots=True, eq=False)
-class Free:
-    """A range that can be handed out: at once, or when ``pending`` is done."""
+class Underway(Protocol):
+    """A capture."""
 
-    memory: Memory
-    start: int
-    size: int
-    stream: int
-    pending: list[Work] = field(default_factory=list)
-
-
-def _adjacent(a: Free, b: Free) -> bool:
-    touch = a.start + a.size == b.start or b.start + b.size == a.start
-    return touch and a.memory is b.memory and not (a.pending or b.pending)
+    unjoined: bool  # a stream that nobody can join takes part
 
 
 class Heap:
-    """One pool: the default one, a private pool of graphs, or the pinned host pool."""
+    """The default pool, a private pool of graphs, or pinned host memory."""
 
-    def __init__(
-        self, machine: Machine, pinned: bool, new_memory: Callable[[int, bool], Memory]
-    ) -> None:
-        self.machine = machine
-        self.pinned = pinned
-        self.new_memory = new_memory
-        self.ranges: list[Free] = []  # in the order in which they were freed, or became free
+    def __init__(self, system: MemorySystem, usage: Usage, pinned: bool) -> None:
+        self.system, self.usage, self.pinned = system, usage, pinned
+        self.machine = system.machine
+        self.allocator: Allocator = Pinned(self, self._done)
         self.reuse_at_once = False  # rule switches 6 and 7: reuse ignores what is pending
-        self.reserved = self.allocated = self.peak = 0
-        self.closed = False
         # Faults of memory: asked in place of `_allocate`, which is its last argument.
         self.altered: Callable[[int, int, int, Callable[..., Block]], Block] | None = None
         self.handed_out: dict[int, Callable[[], None]] = {}  # by allocation: looks at its bytes
+
+    def use(self, policy: str) -> Heap:
+        """Chooses the allocator by name (`redgreen.backend`)."""
+        made = {"native": Native, "expandable": Expandable}.get(policy)
+        if made is not None:
+            self.allocator = made(self, self._done)
+        else:
+            self.allocator = StreamOrdered(self, self._done, self.machine)
+        return self
+
+    # -- what allocators need ----------------------------------------------------------------------
+
+    def segment(self, size: int, growing: bool = False) -> Memory:
+        return self.system.new_memory(size, self.pinned, growing)
+
+    def reserve(self, size: int) -> None:
+        self.usage.reserve(size)
+
+    def renew(self, chunk: Chunk) -> None:
+        memory = chunk.memory
+        if chunk.start < memory.used:
+            self.system.fill(memory, chunk.start, min(chunk.start + chunk.size, memory.used))
+
+    def idle(self, stream: int) -> None:
+        self.machine.drain("empty_cache", (stream,))
+
+    def _done(self, work: Work) -> bool:
+        """Is what was queued before this mark done? If so the host comes after it."""
+        return self.reuse_at_once or self.machine.choice(
+            "reuse", [work], work.key, allocation=work.allocation
+        )
+
+    # -- blocks ------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int, stream: int, site: int) -> Block:
         """A block for ``nbytes`` on ``stream`` (-1: host)."""
@@ -128,85 +160,61 @@ class Heap:
         return self._allocate(nbytes, stream, site)
 
     def _allocate(self, nbytes: int, stream: int, site: int) -> Block:
-        size = self._round(nbytes)
-        free = self._take(size, stream)
-        if free is None:
-            free = self._fresh(size, stream)
-        self.allocated += free.size
-        self.peak = max(self.peak, self.allocated)
-        index = self.machine.allocation(
-            free.memory.id, free.start, nbytes, self.pinned, site, stream
-        )
-        return Block(self, free.memory, free.start, free.size, index, stream, nbytes)
+        system, usage = self.system, self.usage
+        if nbytes == 0 and not self.pinned:  # torch asks the allocator for nothing
+            chunk, memory, start = None, system.nothing(), 0
+        else:
+            if system.deferred and not system.captures:
+                system.leave_marks()
+            chunk = self.allocator.take(self._round(nbytes), stream, not system.captures)
+            memory, start = chunk.memory, chunk.start
+            end = start + chunk.size
+            if end > memory.used:
+                system.fill(memory, memory.used, end)
+                memory.used = end
+            usage.allocated += chunk.size
+            if usage.allocated > usage.peak:
+                usage.peak = usage.allocated
+        index = self.machine.allocation(memory.id, start, nbytes, self.pinned, site, stream)
+        return Block(self, memory, start, chunk, index, stream, nbytes)
 
     def _round(self, nbytes: int) -> int:
         if self.pinned:  # CachingHostAllocator rounds to a power of two
             return max(ALIGNMENT, 1 << (nbytes - 1).bit_length() if nbytes else 1)
-        return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
-
-    def _fresh(self, size: int, stream: int) -> Free:
-        memory = self.new_memory(size, self.pinned)
-        self.reserved += size
-        return Free(memory, 0, size, stream)
-
-    def _take(self, size: int, stream: int) -> Free | None:
-        if self.pinned:
-            return self._take_pinned(size)
-        for place, free in enumerate(self.ranges):
-            if self._fits(free, size, stream) and (not free.pending or self._idle(free)):
-                del self.ranges[place]
-                return self._split(free, size, place)
-        return None
-
-    def _take_pinned(self, size: int) -> Free | None:
-        """process_events, then get_free_block, which takes from the back."""
-        for free in [free for free in self.ranges if free.pending and free.size == size]:
-            if not self._idle(free):
-                break
-            free.pending.clear()
-            self.ranges.remove(free)
-            self.ranges.append(free)
-        for free in reversed(self.ranges):
-            if free.size == size and not free.pending:
-                self.ranges.remove(free)
-                return free
-        return None
-
-    def _fits(self, free: Free, size: int, stream: int) -> bool:
-        small = size <= SMALL
-        return free.stream == stream and free.size >= size and (free.size <= SMALL) == small
-
-    def _idle(self, free: Free) -> bool:
-        """Is what was queued on the recorded streams done? If so the host comes after it."""
-        if self.reuse_at_once:
-            return True
-        return all(
-            self.machine.choice("reuse", [work], work.key, allocation=work.allocation)
-            for work in free.pending
-        )
-
-    def _split(self, free: Free, size: int, place: int) -> Free:
-        rest = free.size - size
-        if rest == 0 or (size > SMALL and rest <= SMALL):
-            return free
-        # The rest keeps its age: it stays where the whole was, in front of younger ranges.
-        self.ranges.insert(place, Free(free.memory, free.start + size, rest, free.stream))
-        return Free(free.memory, free.start, size, free.stream)
+        return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
     def free(self, block: Block) -> None:
-        if self.closed:
+        system, chunk = self.system, block.chunk
+        if system.closed:
             return
         if self.handed_out:
             self.look(block.allocation)
-        self.allocated -= block.size
-        machine, died = self.machine, block.allocation
-        pending = [
-            machine.publish(s, "free marker", ("free", died, s), tuple(sorted(edges)), died)
-            for s, edges in sorted(block.recorded.items())
-        ]
+        defer = block.recorded and system.captures and not self.pinned
+        if chunk is not None:
+            self.usage.allocated -= chunk.size
+        if chunk is not None and defer:
+            system.deferred.append(block)
+            if system.policy == "stream-ordered" and block.captured:
+                # The stream that frees waits for streams of the capture and so becomes part of it.
+                # It never joins again: seen on an H200 with torch 2.11.
+                for capture in system.captures:
+                    capture.unjoined = True
+        else:
+            self.give(block)
+
+    def give(self, block: Block) -> None:
+        """Marks first, then the free; then it can be taken again."""
+        marks = self.allocator.marks(block) if block.chunk is not None else []
         if not block.captured:  # its reuse is between captures, and ordered where they replay
-            machine.freed(died)
-        self._put(Free(block.memory, block.start, block.size, block.stream, pending))
+            self.machine.freed(block.allocation)
+        if block.chunk is not None:
+            self.allocator.give(block.chunk, marks)
+
+    def mark(self, block: Block, stream: int, edges: set[int]) -> Work:
+        """What a free leaves in a stream; the block is free when the stream has got there."""
+        died = block.allocation
+        key = ("free", died, stream)
+        return self.machine.publish(stream, "free marker", key, tuple(sorted(edges)), died)
 
     def look(self, *allocations: int) -> None:
         """Were bytes written unseen in what was handed out? Once for each, at its end."""
@@ -215,63 +223,78 @@ class Heap:
             if look is not None:
                 look()
 
-    def _put(self, free: Free) -> None:
-        """Neighbours in one memory merge, as in the caching allocator, where nothing is pending."""
-        place = len(self.ranges)
-        if not free.pending and not self.pinned:
-            near = [i for i, other in enumerate(self.ranges) if _adjacent(other, free)]
-            for i in reversed(near):  # at most one on either side; the older one's place is kept
-                place, other = i, self.ranges.pop(i)
-                start = min(free.start, other.start)
-                free = Free(free.memory, start, free.size + other.size, free.stream)
-        self.ranges.insert(place, free)
-
-    def empty(self) -> None:
-        """``empty_cache``: waits for what is pending (as torch does) and forgets every range."""
-        for free in self.ranges:
-            for work in free.pending:
-                self.machine.acquire("empty_cache", work.key, work)
-            self.reserved -= free.size
-        self.ranges.clear()
-
 
 class MemorySystem:
     """All memory of one virtual GPU and its host's pinned memory."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, policy: str, captures: Sequence[Underway]) -> None:
+        self.machine, self.policy = machine, policy
+        self.captures = captures  # under way
         self.memories: list[Memory] = []
-        self.device = Heap(machine, False, self.new_memory)
-        self.pinned = Heap(machine, True, self.new_memory)
+        self.usage = Usage()
+        self.device = Heap(self, self.usage, False).use(policy)
+        self.pinned = Heap(self, Usage(), True)
         self.pools: dict[tuple[int, int], Heap] = {}
         self.pattern: int | None = None  # rule switch 9: one constant for all fresh memory
+        self.closed = False
+        # Freed during a capture: torch leaves marks when none is under way any more.
+        self.deferred: list[Block] = []
+        self._generations = 0
         self._next_address = _BASE
+        self._nothing: Memory | None = None
 
-    def new_memory(self, size: int, pinned: bool) -> Memory:
-        """Fresh memory: a pattern by generation on the device, zeroes never promised."""
-        generation = len(self.memories)
-        memory = Memory(generation, size, pinned, self._next_address)
-        self._next_address += -(-size // (1 << 21)) * (1 << 21)
-        word = (_PATTERN + 0x61C88647 * generation) & 0x7FFFFFFF
-        if self.pattern is not None:
-            word = self.pattern
-        memory.buffer[: size // 4 * 4].view(np.uint32)[:] = word | 0x41
+    def new_memory(self, size: int, pinned: bool, growing: bool = False) -> Memory:
+        memory = Memory(len(self.memories), size, pinned, self._next_address, growing)
+        self._next_address += -(-size // SEGMENT_ALIGNMENT) * SEGMENT_ALIGNMENT
         if pinned:
             memory.address = int(memory.buffer.ctypes.data)
         self.memories.append(memory)
         return memory
 
+    def nothing(self) -> Memory:
+        """Where blocks of no bytes are."""
+        if self._nothing is None:
+            self._nothing = self.new_memory(0, False)
+        return self._nothing
+
+    def fill(self, memory: Memory, start: int, stop: int) -> None:
+        """Fresh memory: a pattern by generation, zeroes never promised. Ends are even words."""
+        word = (_PATTERN + 0x61C88647 * self._generations) & 0x7FFFFFFF
+        self._generations += 1
+        if self.pattern is not None:
+            word = self.pattern
+        memory.buffer[start:stop].view(np.uint32)[:] = word | 0x41
+
+    def leave_marks(self) -> None:
+        """insert_events_deferred_until_no_capture."""
+        deferred, self.deferred = self.deferred, []
+        for block in deferred:
+            block.heap.give(block)
+
+    def empty_cache(self) -> None:
+        """Marks are waited for in all pools; only the default pool gives memory back."""
+
+        def wait(work: Work) -> None:
+            self.machine.acquire("empty_cache", work.key, work)
+
+        if not self.captures:
+            self.leave_marks()
+        for heap in (self.device, *self.pools.values()):
+            heap.allocator.settle(wait)
+        self.device.allocator.give_back()
+
     def pool(self, id: tuple[int, int]) -> Heap:
-        """The private pool of graphs with this id, made when first asked for."""
+        """The private pool of graphs with this id, made when first asked for.
+
+        With cudaMallocAsync, memory of a capture belongs to nodes of the graph: it is no part of
+        the stream-ordered pool, and is taken for a private one all the same.
+        """
         heap = self.pools.get(id)
         if heap is None:
-            heap = self.pools[id] = Heap(self.machine, False, self.new_memory)
+            policy = "expandable" if self.policy == "expandable" else "native"
+            heap = self.pools[id] = Heap(self, self.usage, False).use(policy)
         return heap
-
-    def heaps(self) -> list[Heap]:
-        return [self.device, self.pinned, *self.pools.values()]
 
     def close(self) -> None:
         """After the run: blocks that die later are nobody's business."""
-        for heap in self.heaps():
-            heap.closed = True
+        self.closed = True

@@ -24,11 +24,12 @@ class Comparison:
     disagreements: list[str]
 
 
-def compare(program: Program, name: str) -> Comparison:
+def compare(program: Program, name: str, allocator: str = "native") -> Comparison:
     """Raises TooLarge before redgreen is asked."""
-    torn, whole = Expected(program), Expected(program, whole=True)
+    torn = Expected(program, allocator=allocator)
+    whole = Expected(program, whole=True, allocator=allocator)
     torn.edges(), whole.edges()
-    result = prove(program, name)
+    result = prove(program, name, allocator)
     asked = {site for site, s in numbered(program) if isinstance(s, Query)}
     torn.unreached = whole.unreached = frozenset(asked - result.edges().keys())
     found = Comparison(program, result, torn, whole, [], [], [], [])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from .lower import HOST, Access, Act, Ask, Cell, Give, Item, Lowered, Mark, Take, Task, Until, lower
 from .program import Program
 
-GARBAGE = 10**12  # what fresh memory holds, times the number of the block
+GARBAGE = 10**12  # what fresh memory holds, times the number of the place
 MAX_STATES = 30_000
 
 Outcome = tuple[tuple[int, ...], ...]
@@ -34,15 +34,17 @@ class State(NamedTuple):
     act: int  # of the host
     done: tuple[int, ...]  # items, of each stream
     began: tuple[Began, ...]  # the current item of each stream, then the current act of the host
-    memory: tuple[int, ...]  # host cells, then blocks
-    blocks: tuple[int, ...]  # of each lifetime so far
-    freed: tuple[int, ...]  # lifetimes whose blocks can be taken, oldest first
+    memory: tuple[int, ...]  # host cells, then the places of each stream
+    places: tuple[int, ...]  # of each lifetime so far, in the memory of its stream, or of all
+    freed: tuple[int, ...]  # lifetimes that ended
 
 
 def outcomes(program: Program, dropped: frozenset[int] = frozenset(), whole: bool = False,
-             reduce: bool = True, limit: int = MAX_STATES) -> frozenset[Outcome]:
+             reduce: bool = True, limit: int = MAX_STATES,
+             allocator: str = "native") -> frozenset[Outcome]:
     """Everything that may come of the program without the sync calls at these sites."""
-    return _Search(lower(program, dropped), whole, reduce).run(limit)
+    low = lower(program, dropped, allocator)
+    return _Search(low, whole, reduce, allocator == "stream-ordered").run(limit)
 
 
 def shown(outcome: Outcome) -> Outcome:
@@ -61,8 +63,9 @@ class _Step:
 
 
 class _Search:
-    def __init__(self, low: Lowered, whole: bool, reduce: bool) -> None:
+    def __init__(self, low: Lowered, whole: bool, reduce: bool, shared: bool = False) -> None:
         self._low, self._whole, self._reduce = low, whole, reduce
+        self._one = shared  # one memory for all streams
         self._streams = range(len(low.queues))
         self._host = len(low.queues)
         self._takes = any(isinstance(act, Take) for act in low.acts)
@@ -90,13 +93,14 @@ class _Search:
 
     def _start(self) -> State:
         low = self._low
-        blocks: list[int] = []
-        for i in range(len(low.homes)):
-            value = low.values[i] if i < len(low.values) else GARBAGE * (i + 1)
-            blocks += [value] * low.pieces
+        values = [GARBAGE * (i + 1) for i in range(self._host * len(low.homes))]
+        places: list[int] = []
+        for i, value in enumerate(low.values):
+            places.append(i if self._one else low.homes[:i].count(low.homes[i]))
+            values[self._base(i) + places[i]] = value
         nothing: tuple[Began, ...] = ((),) * (self._host + 1)
-        memory = (*low.cells, *blocks)
-        return State(0, (0,) * self._host, nothing, memory, tuple(range(len(low.values))), ())
+        memory = (*low.cells, *(value for value in values for _ in range(low.pieces)))
+        return State(0, (0,) * self._host, nothing, memory, tuple(places), ())
 
     def _outcome(self, state: State) -> Outcome:
         return tuple(tuple(state.memory[slot] for slot in slots) for slots in self._low.outputs)
@@ -148,7 +152,7 @@ class _Search:
                 if self._reached(act, state):
                     yield free(self._finish(self._host, state))
             case Give():
-                given = state._replace(freed=(*state.freed, act.lifetime))
+                given = state._replace(freed=tuple(sorted((*state.freed, act.lifetime))))
                 yield free(self._finish(self._host, given))
             case Take():
                 after, certain = self._take(act, state)
@@ -175,17 +179,48 @@ class _Search:
         return self._finish(self._host, state._replace(memory=memory))
 
     def _take(self, take: Take, state: State) -> tuple[State, bool]:
-        """The oldest freed block of the stream whose markers are done, or a fresh one."""
-        certain = True
-        for lifetime in state.freed:
-            if self._low.homes[lifetime] == take.stream:
-                markers = self._low.markers[lifetime]
-                certain = certain and not markers
-                if all(state.done[stream] >= count for stream, count in markers):
-                    block = state.blocks[lifetime]
-                    freed = tuple(other for other in state.freed if other != lifetime)
-                    return state._replace(blocks=(*state.blocks, block), freed=freed), certain
-        return state._replace(blocks=(*state.blocks, max(state.blocks, default=-1) + 1)), certain
+        """The smallest free range of the stream's memory, of equal ones the first; its first place.
+
+        All requests are of one size, and a freed place is free when its markers are done. What was
+        never used is a range as well, the largest.
+        """
+        if self._one:
+            return self._take_of_all(take, state)
+        low = self._low
+        taken, certain = set(), True
+        for lifetime, place in enumerate(state.places):
+            if low.homes[lifetime] == take.stream:
+                markers = low.markers[lifetime] if lifetime in state.freed else ()
+                late = any(state.done[stream] < count for stream, count in markers)
+                certain = certain and not late
+                if late or lifetime not in state.freed:
+                    taken.add(place)
+        ends = sorted({-1, *taken})
+        ranges = [(after - before - 1, before + 1)
+                  for before, after in zip(ends, [*ends[1:], 10**6], strict=True)]
+        _, place = min((length, start) for length, start in ranges if length)
+        return state._replace(places=(*state.places, place)), certain
+
+    def _take_of_all(self, take: Take, state: State) -> tuple[State, bool]:
+        """Stream-ordered: the smallest range of freed places, as if all frees were past; its first
+        place, if that free is past or the stream comes after it; else the same without that place.
+        """
+        latest = {place: lifetime for lifetime, place in enumerate(state.places)}
+        free = {place for place, lifetime in latest.items() if lifetime in state.freed}
+        after, certain = dict(take.after), True
+        while free:
+            starts = [place for place in free if place - 1 not in free]
+            lengths = [next(n for n in range(1, len(latest) + 1) if place + n not in free)
+                       for place in starts]
+            _, place = min(zip(lengths, starts, strict=True))
+            points = [(stream, count) for stream, count in self._low.markers[latest[place]]
+                      if after.get(stream, 0) < count]
+            late = any(state.done[stream] < count for stream, count in points)
+            certain = certain and not late
+            if not late:
+                return state._replace(places=(*state.places, place)), certain
+            free.remove(place)
+        return state._replace(places=(*state.places, max(latest, default=-1) + 1)), certain
 
     # -- accesses -------------------------------------------------------------------------------
 
@@ -231,9 +266,15 @@ class _Search:
 
     def _slot(self, state: State, cell: Cell) -> int:
         where, piece = cell
+        low = self._low
         if where == HOST:
             return piece
-        return len(self._low.cells) + state.blocks[where] * self._low.pieces + piece
+        place = self._base(where) + state.places[where]
+        return len(low.cells) + place * low.pieces + piece
+
+    def _base(self, lifetime: int) -> int:
+        """Where the memory begins that the lifetime is in."""
+        return 0 if self._one else self._low.homes[lifetime] * len(self._low.homes)
 
     def _written(self, state: State, cell: Cell, value: int) -> tuple[int, ...]:
         slot = self._slot(state, cell)
@@ -242,11 +283,11 @@ class _Search:
     # -- what is known beforehand ---------------------------------------------------------------
 
     def _spot(self, cell: Cell) -> _Spot:
-        """Lifetimes whose blocks come from one stream may be one memory."""
+        """Lifetimes whose blocks come from one stream (or pool) may be one memory."""
         where, piece = cell
         if where == HOST or not self._takes:
             return cell
-        return -2 - self._low.homes[where], piece
+        return (-2 if self._one else -2 - self._low.homes[where]), piece
 
     def _spots(self, item: Item | Act) -> tuple[set[_Spot], set[_Spot]]:
         tasks = item.tasks if isinstance(item, Access) else ()

@@ -21,12 +21,14 @@ class Expected:
 
     program: Program
     whole: bool = False
+    allocator: str = "native"
     unreached: Sites = frozenset()
     known: dict[Sites, frozenset[Outcome]] = field(default_factory=dict)
 
     def outcomes(self, dropped: Sites = frozenset()) -> frozenset[Outcome]:
         if dropped not in self.known:
-            self.known[dropped] = outcomes(self.program, dropped, self.whole)
+            self.known[dropped] = outcomes(
+                self.program, dropped, self.whole, allocator=self.allocator)
         return self.known[dropped]
 
     def green(self) -> str:

@@ -69,10 +69,11 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """An allocation."""
+    """An allocation. ``after``: what its stream comes after on the device, whatever happens."""
 
     lifetime: int
     stream: int
+    after: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,16 @@ class Lowered:
     markers: dict[int, tuple[Point, ...]] = field(default_factory=dict)  # of a lifetime's free
 
 
-def lower(program: Program, dropped: frozenset[int] = frozenset()) -> Lowered:
-    return _Lowering(program).run(dropped)
+def lower(program: Program, dropped: frozenset[int] = frozenset(),
+          allocator: str = "native") -> Lowered:
+    return _Lowering(program, allocator).run(dropped)
 
 
 class _Lowering:
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, allocator: str) -> None:
+        self._program, self._allocator = program, allocator
+        self._known: list[dict[int, int]] = [{} for _ in range(program.streams)]
+        self._marked: dict[Point, dict[int, int]] = {}
         self._low = Lowered(program.pieces, [[] for _ in range(program.streams)])
         self._names: dict[str, Callable[[int], Cell]] = {}
         self._lifetimes: dict[str, int] = {}
@@ -180,7 +184,15 @@ class _Lowering:
 
     def _enqueue(self, stream: int, item: Item) -> Point:
         self._low.queues[stream].append(item)
-        return stream, len(self._low.queues[stream])
+        point = stream, len(self._low.queues[stream])
+        known = self._known[stream]
+        if isinstance(item, Until):
+            for other in item.points:
+                for agent, count in (*self._marked.get(other, {}).items(), other):
+                    known[agent] = max(known.get(agent, 0), count)
+        elif isinstance(item, Mark):
+            self._marked[point] = dict(known)
+        return point
 
     def _all(self, stream: int) -> Point:
         return stream, len(self._low.queues[stream])
@@ -238,7 +250,8 @@ class _Lowering:
 
     def _memory(self, s: Allocate | Free | RecordStream) -> None:
         if isinstance(s, Allocate):
-            self._act(Take(self._live(s.buffer, s.stream), s.stream))
+            after = (*self._known[s.stream].items(), self._all(s.stream))
+            self._act(Take(self._live(s.buffer, s.stream), s.stream, after))
             return
         lifetime = self._lifetimes[s.buffer]
         used = self._recorded.setdefault(lifetime, set())
@@ -246,6 +259,8 @@ class _Lowering:
             if s.stream != self._low.homes[lifetime]:
                 used.add(s.stream)
             return
+        if self._allocator == "stream-ordered":
+            used.add(self._low.homes[lifetime])
         self._low.markers[lifetime] = tuple(self._enqueue(u, Mark()) for u in sorted(used))
         self._act(Give(lifetime))
 

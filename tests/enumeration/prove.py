@@ -58,9 +58,9 @@ class Result:
         return not any(d.kind == "inconclusive" for d in self.proof.diagnostics)
 
 
-def prove(program: Program, name: str) -> Result:
+def prove(program: Program, name: str, allocator: str = "native") -> Result:
     source, function = load(program, name)
-    runner = _InProcess(function, source, program)
+    runner = _InProcess(function, source, program, allocator)
     proof = prove_runner(runner, subject=name, device="virtual", make_token=_token, budget=BUDGET)
     return Result(proof, source, runner.seen)
 
@@ -90,11 +90,12 @@ class _InProcess:
     function: Callable[[], object]
     source: Source
     program: Program
+    allocator: str
     seen: list[Seen] = field(default_factory=list)
 
     def run(self, schedule: Schedule, faults: frozenset[Fault] = frozenset(),
             step_limit: int | None = None) -> Run:
-        gpu = virtual_gpu(schedule, faults, allocator="native", step_limit=step_limit)
+        gpu = virtual_gpu(schedule, faults, allocator=self.allocator, step_limit=step_limit)
         with gpu:
             outcome = frame.under(self._call, "/enumeration/caller.py", 1, "caller")
             record = gpu.finish()

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from .compare import compare, explain
 from .enumerate import TooLarge
 from .generate import generate
+from .program import Allocate, numbered
 from .prove import forked, prove
 
 CI = range(10)
+# Programs that free and allocate: the others do the same under every policy.
+POLICIES = range(30)
 MANY = int(os.environ.get("ENUMERATION_PROGRAMS", "1000"))
 CHUNK = 50  # programs of one test
 FORKED = (0, 11)
 
 
-def agree(seeds: range) -> Counter[str]:
+def agree(seeds: Iterable[int], allocator: str = "native") -> Counter[str]:
     """What was compared, by verdict; fails with the first programs that disagree."""
     counts: Counter[str] = Counter()
     wrong = []
     for seed in seeds:
         try:
-            found = compare(generate(seed), f"seed{seed}")
+            found = compare(generate(seed), f"seed{seed}", allocator)
         except TooLarge:
             counts["too large to enumerate"] += 1
             continue
@@ -39,6 +43,10 @@ def agree(seeds: range) -> Counter[str]:
             wrong.append(f"seed {seed}\n{explain(found)}")
     assert not wrong, "\n".join([f"{len(wrong)} programs", *wrong[:5]])
     return counts
+
+
+def _allocates(seed: int) -> bool:
+    return any(isinstance(statement, Allocate) for _, statement in numbered(generate(seed)))
 
 
 def test_random_programs() -> None:
@@ -52,6 +60,19 @@ def test_random_programs() -> None:
 @pytest.mark.parametrize("start", range(0, MANY, CHUNK))
 def test_many_random_programs(start: int) -> None:
     print(dict(agree(range(start, min(start + CHUNK, MANY)))))
+
+
+@pytest.mark.parametrize("allocator", ["expandable", "stream-ordered"])
+def test_random_programs_under_other_policies(allocator: str) -> None:
+    print(dict(agree(filter(_allocates, POLICIES), allocator)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, MANY, CHUNK))
+@pytest.mark.parametrize("allocator", ["expandable", "stream-ordered"])
+def test_many_random_programs_under_other_policies(allocator: str, start: int) -> None:
+    seeds = range(start, min(start + CHUNK, MANY))
+    print(dict(agree([s for s in seeds if _allocates(s)], allocator)))
 
 
 @pytest.mark.parametrize("seed", FORKED)

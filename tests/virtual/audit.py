@@ -72,28 +72,28 @@ class Audit:
     ) -> None:
         for memory, old in zip(self._memory.memories, before, strict=True):
             read = self._mask(memory.id, work.accesses, writes=False)
-            memory.buffer[:] = np.where(read, old, old ^ 0x5A)
+            memory.buffer[: memory.used] = np.where(read, old, old ^ 0x5A)
         try:
             run(Work(work.agent, work.issuer, work.kind, work.op, work.site))
         except Exception as error:
             self.findings.append(f"{work.op} reads more than it says: {error}")
         for memory, new in zip(self._memory.memories, after, strict=True):
             written = self._mask(memory.id, work.accesses, writes=True)
-            differ = written & (memory.buffer != new)
+            differ = written & (memory.buffer[: memory.used] != new)
             if differ.any():
                 self.findings.append(
                     f"{work.op}: {np.flatnonzero(differ)[:8]} of {memory.id} depend on more than "
                     "it reads"
                 )
-            memory.buffer[:] = new
+            memory.buffer[: memory.used] = new
 
     def _bytes(self) -> list[Bytes]:
-        return [m.buffer.copy() for m in self._memory.memories]
+        return [m.buffer[: m.used].copy() for m in self._memory.memories]
 
     def _mask(
         self, id: int, accesses: tuple[Access, ...], writes: bool
     ) -> npt.NDArray[np.bool_]:
-        size = self._memory.memories[id].size
+        size = self._memory.memories[id].used
         wanted = [a.extent for a in accesses if a.memory == id]
         if writes:
             wanted = [a.extent for a in accesses if a.memory == id and a.writes]
