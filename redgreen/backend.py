@@ -1,4 +1,4 @@
-"""Which devices and allocators a proof can be asked for; known without importing torch."""
+"""Which devices and allocators a proof can be asked for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ ALLOCATORS = ("native",)
 
 
 def check(device: str, allocator: str) -> None:
-    """UsageError if there is no such device here, or no such allocator."""
+    """UsageError if there is no such device here, or no such allocator. Only ``cuda`` needs torch
+    to be imported for the answer.
+    """
     if device not in DEVICES:
         raise UsageError(f"device {device!r}: use one of {', '.join(DEVICES)}")
-    if device == "cuda":
-        raise UsageError("device cuda: this version has no proofs on a real GPU; use virtual")
     if allocator not in ALLOCATORS:
         raise UsageError(f"allocator {allocator!r}: this version has {', '.join(ALLOCATORS)}")
+    if device == "cuda":
+        from .silicon.availability import why_not
+
+        if reason := why_not():
+            raise UsageError(f"device cuda: {reason}; use virtual")

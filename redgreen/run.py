@@ -56,6 +56,8 @@ class Run:
     hits: Mapping[Fault, int] = field(default_factory=dict)  # how often each fault was reached
     broken: tuple[Order, ...] = ()  # orders that could not be kept
     changed: Mapping[Fault, int] = field(default_factory=dict)  # poison: bytes that differed
+    # On a real GPU: orders of which it was observed that the second had not run when the first had.
+    held: tuple[Order, ...] = ()
 
 
 def step_limit(recorded: Trace) -> int:
