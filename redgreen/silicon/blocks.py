@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 
-from ..trace import Access
+from ..trace import Access, Kind
 from ..virtual.extents import extent
 from ..virtual.machine import Machine
 from ..virtual.work import Work
 from .driver import Driver
 
 ALIGNMENT = 512  # bytes; kMinBlockSize of CUDACachingAllocator
+MARKER = "free marker"
 storage_of: Callable[[torch.Tensor], torch.UntypedStorage] = torch._C.TensorBase.untyped_storage
 
 
@@ -72,6 +73,8 @@ class Blocks:
         self.pending: list[Pending] = []
         self.pinned_ranges: dict[int, int] = {}  # address -> bytes, of all there ever were
         self.closed = False
+        # What the machine does to execute a marker: wait until the device is there.
+        self.milestone: Callable[[int], Callable[[Work], object]] = lambda agent: lambda work: None
 
     # -- look-up ---------------------------------------------------------------------------------
 
@@ -145,19 +148,27 @@ class Blocks:
         del self._known[key]
         block, machine = known[0], self._machine
         died = block.allocation
-        markers = [
-            machine.publish(s, "free marker", ("free", died, s), tuple(sorted(edges)), died)
-            for s, edges in sorted(block.recorded.items())
-        ]
+        markers = [self._marker(died, s, edges) for s, edges in sorted(block.recorded.items())]
         if not block.captured:  # its reuse is between captures, and ordered where they replay
             machine.freed(died)
         if markers:
             self.pending.append(Pending(block, markers))
 
+    def _marker(self, died: int, agent: int, edges: set[int]) -> Work:
+        """The allocator has recorded an event on that stream; ours comes right behind it, so when
+        ours is done the allocator's query finds its own done as well."""
+        machine = self._machine
+        work = Work(agent, machine.host(), Kind.PUBLISH, MARKER, machine.sites.here(),
+                    self.milestone(agent), key=("free", died, agent),
+                    edges=tuple(sorted(edges)))  # fmt: skip
+        work.allocation = died
+        return machine.enqueue(work)
+
     # -- reuse -----------------------------------------------------------------------------------
 
     def before_allocation(self, nbytes: int, pinned: bool, stream: int) -> None:
         """Asks of each pending block that fits whether the streams are done with it."""
+        self._catch_up()
         wanted = Block(0, 0, nbytes, 0, pinned, 0, stream).held
         for pending in list(self.pending):
             block = pending.block
@@ -172,12 +183,30 @@ class Blocks:
             self.pending.remove(pending)
             return
 
+    def _catch_up(self) -> None:
+        """On the device a marker is done as soon as what is in front of it is; so it is here."""
+        machine = self._machine
+        moved = bool(self.pending)
+        while moved:
+            moved = False
+            for queue in machine.queues.values():
+                while queue and (queue[0].run is None or queue[0].op == MARKER) and (
+                    queue[0].kind is not Kind.ACCESS and machine._blocker(queue[0]) is None
+                ):  # fmt: skip
+                    machine._pop(queue[0])
+                    moved = True
+
     def _landed(self, block: Block) -> None:
-        """The allocator took a range of which we said that streams still use it: we are wrong."""
-        for pending in self.pending:
+        """The allocator has the last word about whose memory it is."""
+        for pending in list(self.pending):
             old = pending.block
-            if old.memory == block.memory and (
-                old.start < block.start + block.nbytes and block.start < old.start + old.nbytes
-            ) and not all(w.done for w in pending.markers):
-                self._machine.trace.refusals.append(
-                    "the allocator reused a block whose streams were held at that moment")
+            apart = (old.start + old.nbytes <= block.start
+                     or block.start + block.nbytes <= old.start)
+            if old.memory != block.memory or apart:
+                continue
+            self.pending.remove(pending)
+            for marker in pending.markers:  # its size was not foreseen
+                if not self._machine.choice("reuse", [marker], marker.key,
+                                            allocation=marker.allocation):  # fmt: skip
+                    self._machine.trace.refusals.append(
+                        "the allocator reused a block whose streams were held at that moment")

@@ -7,6 +7,7 @@ what it waits for, so the real call that follows finds nothing closed in front o
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ..virtual.work import Work
 from .graphs import GraphMethods
 from .session import EventState, Session, StreamState
 
+_empty_cache: Callable[[], None] = getattr(torch._C, "_cuda_emptyCache", lambda: None)
 _fresh = itertools.count(1)
 
 
@@ -32,8 +34,8 @@ class Facade:
         self._stream_sync = stream.synchronize
         self._record, self._wait = event.record, event.wait
         self._event_sync, self._elapsed = event.synchronize, event.elapsed_time
-        self._synchronize = torch.cuda.synchronize
-        self._sleep = torch.cuda._sleep
+        self._synchronize: Any = torch.cuda.synchronize
+        self._sleep: Any = torch.cuda._sleep
 
     def install(self, patches: Patches) -> None:
         stream, event = torch.cuda.Stream, torch.cuda.Event
@@ -228,7 +230,7 @@ class Facade:
         for queue in machine.queues.values():
             while queue:
                 machine.force(queue[-1])
-        self.s.calling("torch.cuda.empty_cache", torch._C._cuda_emptyCache)
+        self.s.calling("torch.cuda.empty_cache", _empty_cache)
         self.s.blocks.forget_segments()
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:

@@ -44,18 +44,28 @@ class Gates:
 
     def close(self, stream: int, captured: bool = False) -> Gate:
         """What is enqueued on ``stream`` from now on waits."""
-        if not self._free:
-            raise RuntimeError(f"more than {self._size} device steps are pending or captured")
-        gate = Gate(self._free.popleft(), stream, captured)
+        gate = Gate(self._take(), stream, captured)
         self._clear(gate)
         if self._held:
             self._driver.wait(stream, 2 * gate.place)
         return gate
 
+    def _take(self) -> int:
+        if not self._free:
+            raise RuntimeError(f"more than {self._size} device steps are pending or captured")
+        return self._free.popleft()
+
     def mark(self, gate: Gate) -> None:
         """The step is all that was enqueued since `close`."""
         if self._held:
             self._driver.write(gate.stream, 2 * gate.place + 1)
+
+    def milestone(self, stream: int) -> Gate:
+        """No gate: says when what is enqueued so far is done."""
+        gate = Gate(self._take(), stream, False)
+        self._clear(gate)
+        self.mark(gate)
+        return gate
 
     def reset(self, gates: list[Gate]) -> None:
         """Close the gates of a graph for its next launch; the last one is over."""

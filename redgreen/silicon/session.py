@@ -72,6 +72,7 @@ class Session:
         self.driver = driver
         self.gates = Gates(driver, held)
         self.blocks = Blocks(self.machine, driver)
+        self.blocks.milestone = self._milestone
         self.machine.host()  # agent 0 is the thread that made the session
         self.default = StreamState(self.machine.new_stream("stream 0"), 0)
         self.streams: dict[int, StreamState] = {0: self.default}
@@ -90,6 +91,11 @@ class Session:
         """Remembers what is not followed: no verdict is proved past a refusal."""
         if message not in self.machine.trace.refusals:
             self.machine.trace.refusals.append(message)
+
+    def _milestone(self, agent: int) -> Callable[[Work], object]:
+        handle = next(h for h, state in self.streams.items() if state.agent == agent)
+        gate = self.gates.milestone(handle)
+        return lambda _: self.gates.pass_through(gate)
 
     # -- streams and events ----------------------------------------------------------------------
 

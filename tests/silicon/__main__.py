@@ -14,7 +14,7 @@ from tests.silicon.source import ALL
 def main() -> int:
     # Site packages may be on a read-only disk: without this every process compiles torch again.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", "/tmp/redgreen-pycache")
-    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     begin = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         running = [pool.submit(experiments.experiment, name) for name in ALL]

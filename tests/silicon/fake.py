@@ -105,6 +105,7 @@ class FakeDriver:
         self.device = Device()
         self.words: Any = Words(self.device, 2 * SIZE)
         self.stream = 0
+        self.addresses = itertools.count(1 << 20)
 
     def wait(self, stream: int, word: int) -> None:
         self.device.enqueue(stream, ("wait", word))
@@ -130,7 +131,10 @@ class FakeDriver:
         return address, 1
 
     def address(self, storage: torch.UntypedStorage) -> int:
-        return storage._cdata
+        """No memory is handed out twice; torch keeps the object, and what is set on it."""
+        if not hasattr(storage, "fake_address"):
+            storage.fake_address = next(self.addresses)  # type: ignore[attr-defined]
+        return storage.fake_address  # type: ignore[attr-defined, no-any-return]
 
     def pinned(self, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
         if func is torch.ops.aten._pin_memory.default:
