@@ -93,8 +93,10 @@ class Session:
             self.machine.trace.refusals.append(message)
 
     def _milestone(self, agent: int) -> Callable[[Work], object]:
-        handle = next(h for h, state in self.streams.items() if state.agent == agent)
-        gate = self.gates.milestone(handle)
+        state = next(state for state in self.streams.values() if state.agent == agent)
+        if state.capture is not None:  # it would become a node of the graph
+            return lambda _: None
+        gate = self.gates.milestone(state.handle)
         return lambda _: self.gates.pass_through(gate)
 
     # -- streams and events ----------------------------------------------------------------------
