@@ -151,6 +151,10 @@ def _reference(runner: ForkedRunner, say: Callable[[str], None]) -> Outcome:
 def make_runner(subject: Subject, device: str, allocator: str, timeout: float) -> ForkedRunner:
     """A runner of ``subject`` on ``device``; UsageError if there is no such device here."""
     backend.check(device, allocator)
+    if device == "cuda":
+        from .silicon.runner import DeviceRunner
+
+        return DeviceRunner(subject, timeout=timeout)
     return ForkedRunner(subject, allocator=backend.canonical(allocator), timeout=timeout)
 
 

@@ -1,4 +1,4 @@
-"""Which devices and allocators a proof can be asked for; known without importing torch."""
+"""Which devices and allocators a proof can be asked for."""
 
 from __future__ import annotations
 
@@ -26,13 +26,21 @@ VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first that 
 
 
 def check(device: str, allocator: str) -> None:
-    """UsageError if there is no such device here, or no such allocator."""
+    """UsageError if there is no such device here, or no such allocator. Only ``cuda`` needs torch
+    to be imported for the answer.
+    """
     if device not in DEVICES:
         raise UsageError(f"device {device!r}: use one of {', '.join(DEVICES)}")
-    if device == "cuda":
-        raise UsageError("device cuda: this version has no proofs on a real GPU; use virtual")
     if canonical(allocator) not in ALLOCATORS:
         raise UsageError(f"allocator {allocator!r}: use one of {', '.join(ALLOCATORS)}")
+    if device == "cuda":
+        if canonical(allocator) != from_environment()[0]:
+            raise UsageError(f"allocator {allocator!r}: on a real GPU torch decides, by its "
+                             f"environment variable {VARIABLES[0]}")
+        from .silicon.availability import why_not
+
+        if reason := why_not():
+            raise UsageError(f"device cuda: {reason}; use virtual")
 
 
 def canonical(allocator: str) -> str:

@@ -31,7 +31,7 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 
 class GPU(Protocol):
-    """A virtual GPU, installed while its with-block is open."""
+    """A virtual GPU or the recorder of a real one, installed while its with-block is open."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -45,7 +45,9 @@ class GPU(Protocol):
 
 
 # What the backend raises in a run that has no end, by name: those modules are imported in children.
-_NO_END: dict[str, Status] = {"Diverged": "diverged", "Deadlock": "stuck"}
+_NO_END: dict[str, Status] = {
+    "Diverged": "diverged", "Deadlock": "stuck", "Stuck": "stuck"
+}  # fmt: skip
 
 # (schedule, faults, allocator=..., step_limit=...)
 GPUFactory = Callable[..., GPU]
@@ -61,6 +63,7 @@ class Message:
     broken: tuple[Order, ...] = ()
     changed: Mapping[Fault, int] = field(default_factory=dict)
     given_up: tuple[Order, ...] = ()
+    held: tuple[Order, ...] = ()
     imported: list[str] = field(default_factory=list)  # third-party modules
     usage: str = ""  # the subject cannot be run at all
     internal: str = ""  # traceback of an error in redgreen
@@ -87,7 +90,7 @@ def _execute(subject: Subject, make: Callable[[], GPU], tell_imports: bool) -> M
         record = gpu.finish()
     imported = list(_third_party(before, subject.program)) if tell_imports else []
     return Message(outcome, record.trace, dict(record.hits), tuple(record.broken),
-                   dict(record.changed), tuple(record.given_up), imported)
+                   dict(record.changed), tuple(record.given_up), tuple(record.held), imported)
 
 
 def _outcome(subject: Subject) -> Outcome:

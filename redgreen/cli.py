@@ -129,9 +129,12 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return version("pytest-redgreen")
+    try:
+        return version("pytest-redgreen")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "unknown"
 
 
 def _fix_hash_seed(seed: str) -> None:
@@ -238,7 +241,7 @@ def _replay(options: argparse.Namespace, token: Token) -> int:
     finally:
         progress.close()
     sys.stdout.write(result.text())
-    return 0 if result.reproduced else 1
+    return 3 if result.inconclusive else 0 if result.reproduced else 1
 
 
 def _raised(name: str, detail: str) -> int:

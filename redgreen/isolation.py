@@ -93,7 +93,7 @@ class ForkedRunner:
             self._import_as_child_did(message.imported)
         self.digests[key] = message.outcome.digest()
         run = Run(schedule, faults, message.outcome, message.trace, message.hits, message.broken,
-                  message.changed, message.given_up)
+                  message.changed, message.given_up, message.held)
         if message.outcome.status == "timeout":
             self._endless[key] = run
         return run

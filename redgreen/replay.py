@@ -9,7 +9,7 @@ from .difference import first_difference
 from .faults import Fault, allocation_sites
 from .report.text import clean, wrapped
 from .run import Outcome, Run, Runner, step_limit
-from .schedule import SERIAL, Schedule, begin
+from .schedule import SERIAL, Order, Schedule, begin
 from .subject import Subject
 from .token import NotApplicable, Token, resolve
 
@@ -26,6 +26,7 @@ class Replay:
     faults: frozenset[Fault]  # at this program's edges
     base: Outcome  # no fault, serial
     run: Run
+    real: bool = False  # on a real GPU, where a run can fail to say anything
 
     @property
     def reproduced(self) -> bool:
@@ -38,6 +39,27 @@ class Replay:
             return True
         moved = not base.digest().startswith(self.token.base) or not self.token.outcome
         return moved and outcome != base
+
+    @property
+    def inconclusive(self) -> str:
+        """Why this run says nothing either way; "" where it does."""
+        run = self.run
+        if self.reproduced or not self.real:
+            return ""
+        if run.outcome.status in ("timeout", "stuck"):
+            said = run.outcome.detail.strip().splitlines() or [""]
+            return f"{run.outcome.status}: {said[-1]}"
+        if run.trace.refusals:
+            return run.trace.refusals[0]
+        return f"{_kept_not(run.broken)} could not be kept" if run.broken else ""
+
+    def _although(self) -> str:
+        """On a real GPU it is observed whether a gate held."""
+        if not self.run.held:
+            return ""
+        order = self.run.held[0]
+        return (f", although {order.second} was seen to be held until {order.first} had run: this "
+                "device disagrees with the one that the token is of")
 
     def text(self) -> str:
         """The schedule in words, the edge, the outcome and the first byte that differs."""
@@ -54,9 +76,15 @@ class Replay:
         return "\n".join([*lines, "", "reproduced" if self.reproduced else self._why_not()]) + "\n"
 
     def _why_not(self) -> str:
+        if self.inconclusive:
+            return f"inconclusive: {self.inconclusive}"
         if self.run.outcome == self.base:
-            return "not reproduced: the output is the right one"
+            return f"not reproduced: the output is the right one{self._although()}"
         return "not reproduced: the output is wrong, but not as recorded"
+
+
+def _kept_not(broken: Sequence[Order]) -> str:
+    return f"hold {broken[0].second} until {broken[0].first}"
 
 
 def replay(token: Token, subject: Subject, runner: Runner) -> Replay:
@@ -68,7 +96,7 @@ def replay(token: Token, subject: Subject, runner: Runner) -> Replay:
     faults = resolve(token.faults, [*base.trace.edges, *allocation_sites(base.trace)])
     run = runner.run(token.schedule, faults, step_limit(base.trace))
     _check_labels(token, [base, run])
-    return Replay(token, faults, base.outcome, run)
+    return Replay(token, faults, base.outcome, run, getattr(runner, "real", False))
 
 
 def check_program(token: Token, subject: Subject) -> None:

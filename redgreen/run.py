@@ -57,6 +57,8 @@ class Run:
     broken: tuple[Order, ...] = ()  # orders that could not be kept
     changed: Mapping[Fault, int] = field(default_factory=dict)  # poison: bytes that differed
     given_up: tuple[Order, ...] = ()  # broken ones that might have been kept with more patience
+    # On a real GPU: orders of which it was observed that the second had not run when the first had.
+    held: tuple[Order, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Record:
     broken: tuple[Order, ...] = ()
     changed: Mapping[Fault, int] = field(default_factory=dict)
     given_up: tuple[Order, ...] = ()
+    held: tuple[Order, ...] = ()
 
 
 def step_limit(recorded: Trace) -> int:
