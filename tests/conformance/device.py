@@ -105,6 +105,7 @@ class CudaDevice:
 
     def __init__(self) -> None:
         gc.collect()
+        torch.cuda.set_stream(torch.cuda.default_stream())  # a test may have changed it for good
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         # A capture that failed leaves the generator where random numbers are refused.

@@ -136,6 +136,7 @@ def test_backward_does_not_block_the_host(gpu: Device) -> None:
     with torch.cuda.stream(side):
         y = x * 2
         ones = torch.ones_like(y)
+    torch.autograd.grad(y, x, ones, retain_graph=True)  # the engine's thread begins with a context
     torch.cuda.synchronize()
     with gpu.hold(side) as gate:
         assert not gpu.waits(gate, lambda: y.backward(ones))
