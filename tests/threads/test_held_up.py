@@ -26,6 +26,11 @@ def held_up(log: Log, may_go_on: Callable[[], bool]) -> bool | None:
     return log.control.hold_up(may_go_on, "is held up")
 
 
+def alone(program: Callable[[Log], Any]) -> Any:
+    """What it returns in a process without threads that are not under control."""
+    return in_child(lambda: watched(program)[1])
+
+
 def runnable(body: Callable[[], object]) -> threading.Thread:
     """A started thread that could run, but has not: a new one runs at once until it blocks."""
     go = threading.Event()
@@ -53,7 +58,7 @@ def test_the_others_run_until_it_may_go_on() -> None:
 
 
 def test_alone_it_gives_up_at_once() -> None:
-    assert watched(lambda log: held_up(log, lambda: False))[1] is False
+    assert alone(lambda log: held_up(log, lambda: False)) is False
 
 
 def test_it_gives_up_when_the_others_wait_for_it() -> None:
@@ -66,7 +71,7 @@ def test_it_gives_up_when_the_others_wait_for_it() -> None:
         thread.join()
         return answer, thread.is_alive()
 
-    assert watched(program)[1] == (False, False)
+    assert alone(program) == (False, False)
 
 
 def test_a_sleeping_thread_may_be_the_one() -> None:
@@ -162,7 +167,7 @@ def test_of_two_that_are_held_up_the_first_gives_up() -> None:
         thread.join()
         return seen
 
-    assert watched(program)[1] == [False, True]
+    assert alone(program) == [False, True]
 
 
 def test_a_deadlock_of_the_others_is_seen_when_it_has_given_up() -> None:
