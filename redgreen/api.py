@@ -109,8 +109,8 @@ def prove_subject(
     edges: str | None = None,
     allocator: str | None = None,
     progress: Callable[[str], None] | None = None,
-    mutants: str | Iterable[str] = (),
-    rings: Iterable[str] = (),
+    mutants: str | Iterable[str] | None = (),
+    rings: str | Iterable[str] | None = (),
 ) -> Proof:
     """`prove` for anything that can be named on the command line."""
     wanted, places = asked(mutants, rings)

@@ -13,7 +13,7 @@ from .describe import memory_name
 from .directed import called, demonstrations, holds, spread
 from .explore import Abandoned
 from .faults import Fault
-from .hosts import RECORDED, explore_hosts
+from .hosts import explore_hosts, unexplored
 from .judge import Base
 from .races import Conflict
 from .schedule import Schedule
@@ -41,7 +41,7 @@ class Judged:
 def judge_program(base: Base, make_token: MakeToken) -> Judged:
     """Demonstrate, reverse races, explore; the base then knows the program's outcomes."""
     search, serial = base.search, base.serial
-    races, scope, before = _Races(base, make_token), RECORDED, 0
+    races, scope, before = _Races(base, make_token), unexplored(serial.trace), 0
     search.add(serial)
     try:
         for schedule in demonstrations(serial.trace):

@@ -28,19 +28,24 @@ SHARE = 4  # of the budget, one part in so many is for this
 Show = Callable[[Trace, Conflict, Iterator[Schedule]], None]
 
 
+def unexplored(trace: Trace) -> str:
+    """The scope of a verdict for which no other order of calls was looked at."""
+    return ONE if len({step.issuer for step in trace.steps}) < 2 else RECORDED
+
+
 def explore_hosts(base: Base, show: Show) -> str:
     """The scope of the verdicts. Afterwards the base knows the outcomes of other orders, and its
     search asks for them as well if all are known. ``show`` runs schedules for a race's report.
     """
     runs = base.variants()
-    if all(len({step.issuer for step in run.trace.steps}) < 2 for _, run in runs):
+    if all(unexplored(run.trace) == ONE for _, run in runs):
         return ONE
-    if base.several or not base.search.complete:
-        return RECORDED
     undecided = [(run.trace, base.analyses[key]) for key, run in runs
                  if pairs_of(run.trace, base.analyses[key])]
     if not undecided:
         return EXPLORED
+    if base.several or not base.search.complete:
+        return RECORDED
     return EXPLORED if _explored(base, undecided, show) else RECORDED
 
 

@@ -71,11 +71,12 @@ def ring(text: str) -> Ring:
 
 
 def asked(
-    mutants: str | Iterable[str], rings: Iterable[str]
+    mutants: str | Iterable[str] | None, rings: str | Iterable[str] | None
 ) -> tuple[tuple[Action, ...] | None, tuple[Ring, ...]]:
     """What a proof was asked for: operators (None: no mutants), and rings, which imply collapse."""
-    places = tuple(ring(text) for text in rings)
-    names = [mutants] if isinstance(mutants, str) else list(mutants)
+    names, texts = ([given] if isinstance(given, str) else list(given or ())
+                    for given in (mutants, rings))
+    places = tuple(ring(text) for text in texts)
     if not names and not places:
         return None, ()
     wanted = operators(",".join([*names, "collapse"] if places else names))
@@ -139,6 +140,7 @@ def judge_mutant(base: Base, fault: Fault) -> Judgement:
         found.explored, found.hits = search.spent, 0
         found.reason = _nothing(fault) if search.hits else _unreached(fault)
         return found
+    found.changed = None  # a bound that is hit from here on leaves it open
     found.lost = [*_foretold(base, fault), *_seen(base, start)]
     found = settle(base, search, found, start)
     if found.changed and found.witness is None:  # fewer outcomes than the program has

@@ -47,14 +47,14 @@ class Mutants:
         for ring in rings if "collapse" in operators else ():
             if not any(f.action == "collapse" and ring.matches(f.edge) for f in faults):
                 reports.append(Mutant(
-                    f"{ring.file}:{ring.line} allocation collapse", "collapse", "allocation",
+                    f"{ring.file}:{ring.line} allocation [collapse]", "collapse", "allocation",
                     ring.file, ring.line, "", "", 0, "unexercised",
                     "declared, but nothing was allocated there"))
         return tuple(reports)
 
     def _report(self, name: str, fault: Fault, found: Judgement | None) -> Mutant:
         site = fault.edge.site
-        report = Mutant(f"{name} {fault.action}", fault.action, fault.edge.kind, site.file,
+        report = Mutant(f"{name} [{fault.action}]", fault.action, fault.edge.kind, site.file,
                         site.line, site.function, site.code, 0, "inconclusive", "interrupted")
         if found is None:
             return report

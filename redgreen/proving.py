@@ -13,6 +13,7 @@ from .directed import spread
 from .explore import Abandoned, Search
 from .faults import Action, Fault
 from .green import MADE, InternalError, MakeToken, evidence, judge_program
+from .hosts import unexplored
 from .judge import Base, Judgement, indices, judge_edge
 from .masks import Masks, covered_by, find_masks
 from .missing import missing_waits
@@ -59,7 +60,8 @@ def prove_runner(
     if reference is not None:
         same = "identical" if reference == run.outcome else "different"
     if recording.objection:
-        green = Green("inconclusive", recording.outcomes, MADE, analyse(run.trace).count, same)
+        green = Green("inconclusive", recording.outcomes, MADE, analyse(run.trace).count, same,
+                      scope=unexplored(run.trace))
         return _stopped(subject, device, run, recording.objection, green, edges_glob, mutants)
     limit = step_limit(run.trace)
     base = Base(runner, run, Search(runner, frozenset(), budget, limit), budget, limit)
@@ -69,7 +71,8 @@ def prove_runner(
     except (Abandoned, KeyboardInterrupt) as stop:
         reason = str(stop) if isinstance(stop, Abandoned) else "interrupted"
         green = Green("inconclusive", len(base.search.all_outcomes()),
-                      base.search.spent + MADE, analyse(run.trace).count, same)
+                      base.search.spent + MADE, analyse(run.trace).count, same,
+                      scope=unexplored(run.trace))
         return _stopped(subject, device, run, reason, green, edges_glob, mutants)
     diagnostics, interrupted = judged.diagnostics, False
     try:
@@ -125,7 +128,7 @@ class _Edges:
         self.ids = _names(self.traces)
         judged = [edge for edge in self.ids if _wanted(edge, self.edges_glob)]
         others = [edge for edge in self.ids if edge.kind != "copy"]
-        if others and not judged:
+        if others and not judged and self.edges_glob:
             self.diagnostics.append(Diagnostic(
                 "no-edge-chosen", "", 0, f"no file with an edge matches {self.edges_glob}; there "
                 f"are {len(others)} edges, one in {others[0].site.file}"))
@@ -159,10 +162,10 @@ class _Edges:
             return report
         if found.hits == 0:
             return replace(report, verdict="unexercised", reason="the fault was not reached")
+        missing = verdict.lacking(evidence(self.base, found.hits))
+        if missing:  # who may take a call out is told as carefully as who must not
+            return replace(report, reason=missing)
         if found.changed:
-            missing = verdict.lacking(evidence(self.base, found.hits))
-            if missing:
-                return replace(report, reason=missing)
             return replace(report, verdict="load-bearing", witness=self._token(found))
         if not report.guards:  # else order is lost, and nothing covers it
             report = replace(report, covered_by=covered_by(self.base, edge, self.ids))

@@ -11,7 +11,7 @@ import pytest
 from .options import CHECKS
 
 REGISTERED = (
-    "redgreen(reference=None, redundant={}, edges=None, timeout=60, budget=None, allocator='native'"
+    "redgreen(reference=None, redundant={}, edges=None, timeout=60, budget=None, allocator=None"
     "): the test function is a subject: it runs GPU code and returns its output. It yields one"
     " GREEN item and one RED item for each sync call. `redundant` maps edge ids to reasons",
     "green: the item says whether a subject gives the same bytes on every legal schedule",

@@ -16,7 +16,7 @@ from .options import Settings
 if TYPE_CHECKING:
     from ..run import Outcome, Run
 
-NOTHING = "\0"  # a glob that no file matches: judge the program and no edge
+NOTHING = ""  # a glob that no file matches: judge the program and no edge
 
 
 @dataclass(frozen=True, slots=True)

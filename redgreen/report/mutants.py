@@ -45,7 +45,7 @@ def _score(tally: Counter[str]) -> str:
     judged = tally["killed"] + tally["survived"]
     if not judged:
         return "score    none: no mutant was judged"
-    return f"score    {tally['killed']} of {judged}, {100 * tally['killed'] // judged} %"
+    return f"score    {tally['killed']} of {judged}, {100 * tally['killed'] / judged:.0f} %"
 
 
 def _mutant(mutant: Mapping[str, Any], style: Style, named: Named) -> list[str]:

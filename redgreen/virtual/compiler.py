@@ -13,6 +13,8 @@ import torch
 
 from .patches import Patches
 
+_before: list[Any] = []  # what gives the user's own stance back
+
 
 def install(patches: Patches) -> None:
     """What is or gets compiled runs eagerly, until `restore`."""
@@ -21,18 +23,16 @@ def install(patches: Patches) -> None:
     @wraps(original)
     def compile(*args: Any, **kwargs: Any) -> Any:
         compiled = original(*args, **kwargs)  # imports the compiler, which takes a second
-        _set_stance("force_eager")
+        if not _before:
+            _before.append(torch.compiler.set_stance("force_eager"))
         return compiled
 
     if "torch._dynamo" in sys.modules:  # something may be compiled already
-        _set_stance("force_eager")
+        _before.append(torch.compiler.set_stance("force_eager"))
     patches.set(torch, "compile", compile)
 
 
 def restore() -> None:
-    if "torch._dynamo" in sys.modules:
-        _set_stance("default")
-
-
-def _set_stance(stance: str) -> None:
-    torch.compiler.set_stance(stance)
+    """Compiled functions are what they were before `install`."""
+    while _before:
+        _before.pop().__exit__(None, None, None)

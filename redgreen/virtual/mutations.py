@@ -51,7 +51,8 @@ class Mutations:
         self._own: dict[int, Hashable] = {}  # by id of an event whose latest record was early
         self._waits: dict[tuple[int, Capture | None], list[Callable[[], None]]] = {}
         self._syncs: dict[int, list[_Sync]] = {}  # by host agent
-        self._first: dict[Fault, weakref.ref[Block]] = {}  # of a ring that collapses
+        # Of a ring that collapses: by pinned or not, and size.
+        self._first: dict[tuple[Fault, bool, int], weakref.ref[Block]] = {}
         self._lives: dict[int, int] = {}  # lifetime -> uses that are left
         self._blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
         self._lived: dict[int, Fault] = {}  # lifetime -> what ends it
@@ -165,14 +166,15 @@ class Mutations:
         """What an allocation gives."""
         ring = self._of_memory("collapse", site)
         if ring is not None:
-            reference = self._first.get(ring)
+            slot = ring, stream < 0, nbytes  # pinned memory stays apart
+            reference = self._first.get(slot)
             first = None if reference is None else reference()
-            if first is not None and not first.dead and first.nbytes == nbytes:
+            if first is not None and not first.dead:
                 self._changed(ring)
                 return first
         block = plain(nbytes, stream, site)
         if ring is not None:
-            self._first[ring] = weakref.ref(block)
+            self._first[slot] = weakref.ref(block)
         short = self._of_memory("free", site)
         if short is not None:
             turn = self._turn(short)

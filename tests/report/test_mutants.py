@@ -8,7 +8,7 @@ from tests.report.test_table import PROOF, TOKEN
 
 def mutant(**changes: Any) -> dict[str, Any]:
     base = {
-        "id": f"pipeline.py:31 record {changes.get('operator', 'early')}", "operator": "early",
+        "id": f"pipeline.py:31 record [{changes.get('operator', 'early')}]", "operator": "early",
         "kind": "record", "file": "/src/pipeline.py", "line": 31, "function": "decode",
         "code": "ready.record(side)", "instances": 4, "verdict": "killed", "reason": "",
         "explored": 2, "lost": ["RAW a.py:1 copy_ (stream 1) -> a.py:2 mul (stream 0)"],
@@ -29,27 +29,27 @@ def test_verdicts_and_score() -> None:
     head, _, rest = text.partition("\n\nWITNESSES")
     assert head == """\
 MUTANTS  4: 1 survived, 2 killed, 1 unexercised
-score    2 of 3, 66 %
+score    2 of 3, 67 %
 
-survived      pipeline.py:31 record late, 4 times
+survived      pipeline.py:31 record [late], 4 times
     31 | ready.record(side)
     the wait could come one step later
     no order lost
 
-killed        pipeline.py:31 record early, 4 times, witness W1
+killed        pipeline.py:31 record [early], 4 times, witness W1
     31 | ready.record(side)
     loses RAW a.py:1 copy_ (stream 1) -> a.py:2 mul (stream 0)
 
-killed        pipeline.py:31 record stream, 4 times, witness W1
+killed        pipeline.py:31 record [stream], 4 times, witness W1
     31 | ready.record(side)
     loses RAW a.py:1 copy_ (stream 1) -> a.py:2 mul (stream 0)
 
-unexercised   pipeline.py:31 record free
+unexercised   pipeline.py:31 record [free]
     31 | ready.record(side)
     it changes nothing
 
 Survived holds for the program, input and host order that ran."""
-    assert "W1  pipeline.py:31 record early; pipeline.py:31 record stream" in rest
+    assert "W1  pipeline.py:31 record [early]; pipeline.py:31 record [stream]" in rest
 
 
 def test_none_asked_for_and_none_found() -> None:
