@@ -91,13 +91,15 @@ def _labels(trace: Trace) -> Callable[[Pair], tuple[str, str]]:
     return lambda pair: (steps[pair[0]].label, steps[pair[1]].label)
 
 
-def neighbours(trace: Trace, found: Analysis, hosts: bool) -> list[Neighbour]:
+def neighbours(run: Run, found: Analysis, hosts: bool) -> list[Neighbour]:
     """Schedules of the classes next to that of a run; ``found`` are its races."""
+    trace = run.trace
     calls = pairs_of(trace, found) if hosts else []
     if not found.races and not calls and not any(s.kind is Kind.CHOICE for s in trace.steps):
         return []
     graph = _Graph(trace, _executed(trace, found.races))
-    kept_calls = tuple(order(trace, pair) for pair in calls)
+    # What the run was told as well: a wait that came too early is a race now, and no pair any more.
+    kept = dict.fromkeys((*(order(trace, pair) for pair in calls), *run.schedule.calls))
     result = list(_reversed_races(trace, graph, variant(trace, hosts, found)))
     pools = reuse_matters(trace)
     for step in trace.steps:
@@ -105,8 +107,8 @@ def neighbours(trace: Trace, found: Analysis, hosts: bool) -> list[Neighbour]:
             step.allocation < 0 or pool_of(trace, step.allocation) in pools
         ):
             result += _other_answer(trace, graph, step)
-    result = [near._replace(schedule=replace(near.schedule, calls=kept_calls)) for near in result]
-    return result + list(_reversed_calls(trace, graph, calls))
+    result = [near._replace(schedule=replace(near.schedule, calls=tuple(kept))) for near in result]
+    return result + list(_reversed_calls(trace, graph, calls, list(kept)))
 
 
 def _reversed_races(trace: Trace, graph: _Graph, stays: Variant) -> Iterator[Neighbour]:
@@ -123,14 +125,16 @@ def _reversed_races(trace: Trace, graph: _Graph, stays: Variant) -> Iterator[Nei
             yield Neighbour(Schedule(orders=(flip, *kept), choices=answers), (reached, stays), flip)
 
 
-def _reversed_calls(trace: Trace, graph: _Graph, calls: list[Pair]) -> Iterator[Neighbour]:
+def _reversed_calls(
+    trace: Trace, graph: _Graph, calls: list[Pair], kept: list[Order]
+) -> Iterator[Neighbour]:
     """What races or is asked for then is another matter: the decisions are kept as far as they
     come up again."""
     orders = tuple(order(trace, pair) for pair in (*graph.pairs, *graph.refusals))
     for pair in reversible(trace, calls):
-        flip = order(trace, (pair[1], pair[0]))
-        kept = tuple(order(trace, other) for other in calls if other != pair)
-        schedule = Schedule(orders=orders, choices=choices(trace), calls=(flip, *kept))
+        was, flip = order(trace, pair), order(trace, (pair[1], pair[0]))
+        others = tuple(other for other in kept if other != was)
+        schedule = Schedule(orders=orders, choices=choices(trace), calls=(flip, *others))
         yield Neighbour(schedule, None, flip, call=True)
 
 

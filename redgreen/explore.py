@@ -15,7 +15,7 @@ from .describe import place
 from .faults import Fault
 from .races import all_races
 from .run import Outcome, Run, Runner
-from .schedule import Schedule
+from .schedule import Order, Schedule
 from .trace import Kind, Trace
 
 Stop = Callable[[Outcome], bool]
@@ -121,8 +121,9 @@ class Search:
                     return None
                 if stop(run.outcome):
                     return run
-                # A call that no thread can make before another one is no class at all.
-                if flip in run.given_up or (flip in run.broken and not call):
+                # A call that no thread can make before another one is no class at all. One that is
+                # not made in that order, or leaves no step, was not looked at.
+                if flip in run.given_up or (flip in run.broken and not (call and _made(flip, run))):
                     self.gap = f"an order could not be kept: {schedule}"
                 reached = decided(run, self.hosts)
                 if reached not in known:
@@ -135,7 +136,7 @@ class Search:
         found = all_races(run.trace)
         if found.truncated:
             self.gap = "too many racing pairs"
-        return neighbours(run.trace, found, self.hosts)
+        return neighbours(run, found, self.hosts)
 
     def _hopeless(self, near: list[Neighbour]) -> bool:
         """Every neighbour is a class of its own. Where they alone are too many, and a difference is
@@ -146,6 +147,10 @@ class Search:
         self.gap = (f"{len(near)} or more classes of schedules are left and {left} of "
                     f"{self.budget} runs; allow more with --budget")
         return True
+
+
+def _made(flip: Order | None, run: Run) -> bool:
+    return flip is not None and any(step.label == flip.first for step in run.trace.steps)
 
 
 def _spins(trace: Trace) -> str:

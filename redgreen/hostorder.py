@@ -14,9 +14,12 @@ from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import replace
 
+from .edges import path
 from .order import implied
 from .races import Analysis, Conflict, analyse
 from .trace import Agent, Kind, Step, Trace
+
+MOST_GAPS = 64  # that are looked at for one conflict
 
 
 def unfixed(trace: Trace, found: Analysis) -> list[Conflict]:
@@ -37,8 +40,28 @@ def unfixed(trace: Trace, found: Analysis) -> list[Conflict]:
 
 
 def pairs_of(trace: Trace, found: Analysis) -> list[tuple[int, int]]:
-    """The steps of those conflicts, in the order of their calls."""
-    return sorted({(conflict.first, conflict.second) for conflict in unfixed(trace, found)})
+    """Pairs of calls that decide those conflicts, in the order in which they were made: the two
+    accesses, or, where one of those is known to be issued first, what then orders them and might
+    come too early (a wait, a sync) and what it has to find (the record, the last enqueue).
+    """
+    conflicts = unfixed(trace, found)
+    if not conflicts:
+        return []
+    before, every, gaps = _calls_before(trace), range(len(trace.steps)), _Split(trace).gaps
+    pairs: set[tuple[int, int]] = set()
+    for conflict in conflicts:
+        first, second = conflict.first, conflict.second
+        if not implied(before, every, first, second, ()):
+            pairs.add((first, second))
+            continue
+        inside = [(a, b) for a, b in gaps if first <= a and b <= second]
+        pairs.update((a, b) for a, b in inside[:MOST_GAPS]
+                     if _leads(trace, first, a) and _leads(trace, b, second))
+    return sorted(pairs)
+
+
+def _leads(trace: Trace, first: int, second: int) -> bool:
+    return first == second or path(trace, first, second) is not None
 
 
 def reversible(trace: Trace, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -83,6 +106,8 @@ class _Split:
         self._marks: defaultdict[Hashable, list[int]] = defaultdict(list)
         self._after: dict[int, list[int]] = {}  # step -> steps of other threads before it
         self._bound: dict[int, int] = {}  # step -> the publication that it acquires
+        # A call, and one of another thread that it came after without knowing.
+        self.gaps: list[tuple[int, int]] = []
         for step in trace.steps:
             self._visit(step)
 
@@ -100,6 +125,8 @@ class _Split:
         elif step.key is not None and _acquires(step):
             known = (i for i in reversed(self._marks[step.key]) if self._knows(step, i))
             self._bound[step.index] = next(known, -1)
+            latest = self._marks[step.key][-1:]
+            self.gaps += [(mark, step.index) for mark in latest if mark != self._bound[step.index]]
         streams = step.targets if host else (step.agent,)
         if not host or step.kind is Kind.DRAIN or _acquires(step):
             self._after[step.index] = [i for stream in streams for i in self._before(step, stream)]
@@ -118,6 +145,8 @@ class _Split:
             count = bisect_left(issued, self._known[step.issuer].get(thread, 0))
             if thread != step.issuer and count:
                 last.append(issued[count - 1])
+            if thread != step.issuer and count < len(issued):
+                self.gaps.append((issued[-1], step.index))
         return last
 
     # -- what is left

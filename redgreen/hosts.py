@@ -79,10 +79,11 @@ def _count_hosts(base: Base, hosts: bool) -> None:
 def _reversals(trace: Trace, found: Analysis) -> Iterator[tuple[Conflict, Iterator[Schedule]]]:
     """A few of each kind of conflict, with the schedules in which the other call comes first."""
     pairs = pairs_of(trace, found)
-    possible = set(reversible(trace, pairs))
-    conflicts = [c for c in unfixed(trace, found) if (c.first, c.second) in possible]
-    for conflict in spread(trace, conflicts):
-        yield conflict, _reversed(trace, pairs, (conflict.first, conflict.second))
+    possible = reversible(trace, pairs)
+    for conflict in spread(trace, unfixed(trace, found)):
+        inside = [p for p in possible if conflict.first <= p[0] and p[1] <= conflict.second]
+        for pair in inside[-2:]:  # the last calls decide
+            yield conflict, _reversed(trace, pairs, pair)
 
 
 def _reversed(

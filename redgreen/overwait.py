@@ -89,7 +89,7 @@ def _previous(trace: Trace) -> dict[int, int]:
     last: dict[tuple[int, int], int] = {}
     found = {}
     for step in trace.steps:
-        if step.kind is Kind.PUBLISH:
+        if step.kind is Kind.PUBLISH and step.edges:  # not what a graph's launch marks
             turn = (step.site, step.agent)
             if turn in last:
                 found[step.index] = last[turn]

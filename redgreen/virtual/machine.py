@@ -180,8 +180,8 @@ class Machine:
         me = self.host()
         work = Work(me, me, Kind.DRAIN, op, self.sites.here(), edges=edges)
         work.targets = agents
-        lasts = [self.queues[a][-1] for a in agents if self.queues[a]]
-        self._wait_then(work, lasts)
+        self.turn(op)
+        self._wait_then(work, [self.queues[a][-1] for a in agents if self.queues[a]])
 
     def acquire(
         self, op: str, key: Hashable, after: Work | None, edges: tuple[int, ...] = ()
@@ -316,6 +316,13 @@ class Machine:
             self._wait_as_inserted(work)
         self._append(work)
 
+    def turn(self, op: str) -> None:
+        """The running thread is about to make this call, which looks at what others have done:
+        those of their calls come first that the schedule puts first."""
+        if self._calls:
+            me = self.host()
+            self._keep_calls(Work(me, me, Kind.CHOICE, op, self.sites.here()))
+
     def _keep_calls(self, work: Work) -> None:
         """Lets the other threads go on until they have made the calls that come before this one."""
         prefix = self._prefix(work)
@@ -401,6 +408,11 @@ class Machine:
                 return first if first.agent in self.queues else order
         return None
 
+    def _keeps(self, order: Order) -> bool:
+        """Does this order hold back its second step?"""
+        first = self._watched[order.first]
+        return order not in self.broken and not (first is not None and first.done)
+
     def _ready(self) -> list[Work]:
         heads = (q[0] for q in self.queues.values() if q and self._gate(q[0]) is None)
         return [w for w in heads if self._blocker(w) is None]
@@ -458,7 +470,7 @@ class Machine:
 
     def _next_towards(self, target: Work) -> Work | Order | Gate:
         """The next work to run so that ``target`` gets done, or the order or gate in the way."""
-        seen: set[int] = set()
+        seen: dict[int, Work] = {}
         while True:
             head = self.queues[target.agent][0]
             gate = self._gate(head)
@@ -469,9 +481,10 @@ class Machine:
                 return head
             if isinstance(blocker, Order):
                 return blocker
-            if head.index in seen:  # orders in a circle: break the one on this head
-                return next(o for o in self._orders[head.label] if o not in self.broken)
-            seen.add(head.index)
+            if head.index in seen:  # orders in a circle, with waits in it perhaps: break one
+                return next(order for work in (head, *seen.values())
+                            for order in self._orders.get(work.label, ()) if self._keeps(order))
+            seen[head.index] = head
             target = blocker
 
     def force(self, target: Work, yielding: bool = True) -> None:

@@ -119,6 +119,7 @@ class Stream:
         """Is all work enqueued on this stream done?"""
         g = gpu()
         g.forbid_in_capture("stream query")
+        g.machine.turn("query")
         queue = g.machine.queues[self._state.agent]
         pending = [queue[-1]] if queue else []
         if g.break_rule == 10:
@@ -217,6 +218,7 @@ class Event:
         g = gpu()
         if self._state.capture is not None:
             capture_error(g, "event query")
+        g.machine.turn("query")
         work = self._state.work
         if work is None or g.break_rule == 10:
             return True
@@ -230,6 +232,7 @@ class Event:
             return
         if self._state.capture is not None or g.current().capture is not None:
             capture_error(g, "event synchronize")
+        g.machine.turn("event.synchronize")
         if self._state.work is None:
             g.machine.note(
                 "wait-on-unrecorded-event", g.machine.trace_site(edge),
@@ -293,6 +296,7 @@ def wait_event(g: GPU, stream: StreamState, event: EventState, kind: str) -> Non
     edge, dropped = g.machine.edge(kind, captured)
     if dropped:
         return
+    g.machine.turn("wait")
     if event.work is None:
         g.machine.note(
             "wait-on-unrecorded-event", g.machine.trace_site(edge),

@@ -547,6 +547,8 @@ def _extras() -> tuple[Expect, ...]:
         proved("shared_stream_own", "extra_shared_stream:each_its_own"),
         refuted("shared_stream_wait", "extra_shared_stream:wait_may_be_early", Race("RAW")),
         proved("shared_stream_wait_after", "extra_shared_stream:wait_after_record"),
+        refuted("shared_stream_put", "extra_shared_stream:put_before_record", Race("RAW")),
+        refuted("shared_stream_set", "extra_shared_stream:set_before_record", Race("HOST-RAW")),
         refuted(
             "shared_stream_sync", "extra_shared_stream:device_sync_by_another", Race("HOST-RAW")
         ),

@@ -233,6 +233,51 @@ def wait_after_record() -> torch.Tensor:
     return made[0]
 
 
+def put_before_record() -> torch.Tensor:
+    """The other thread is told too early: the event may not have been recorded yet."""
+    side, written = torch.cuda.Stream(), torch.cuda.Event()
+    device = torch.ones(N, device="cuda")
+    torch.cuda.synchronize()  # edge: any
+    told: queue.Queue[None] = queue.Queue()
+
+    def write() -> None:
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(SPIN)
+            device.add_(1)  # first
+            told.put(None)
+            written.record()  # edge: any
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    told.get()
+    torch.cuda.current_stream().wait_event(written)  # edge: any; diag: wait-on-unrecorded-event
+    made = device.clone()  # second
+    thread.join()
+    return made
+
+
+def set_before_record() -> torch.Tensor:
+    """The same with a flag of threading and a host sync, for a pinned buffer."""
+    side, written = torch.cuda.Stream(), torch.cuda.Event()
+    device, host = torch.full((N,), 2.0, device="cuda"), torch.zeros(N, pin_memory=True)
+    torch.cuda.synchronize()  # edge: any
+    told = threading.Event()
+
+    def write() -> None:
+        with torch.cuda.stream(side):
+            host.copy_(device, non_blocking=True)  # first
+            told.set()
+            written.record()  # edge: any
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    told.wait()
+    written.synchronize()  # edge: any; diag: wait-on-unrecorded-event
+    made = host.clone()  # second
+    thread.join()
+    return made
+
+
 def device_sync_by_another() -> torch.Tensor:
     """One thread waits for the device; that the other had enqueued by then is luck."""
     side = torch.cuda.Stream()
