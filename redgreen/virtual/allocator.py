@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from .chunks import FREE, IN_USE, MARKED, SMALL, Chunk, Pool, Source, merge
-from .reuse import Span, matters
+from .reuse import Place, deciding
 from .work import Work
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Allocator(Protocol):
     """One pool of memory: the default one, a private one of graphs, pinned host memory."""
 
     def take(self, size: int, stream: int, ask: bool) -> Chunk:
-        """``size`` is rounded. Without ``ask`` no mark is done: a capture is under way."""
+        """``size`` is rounded, ``stream`` -1 for the host. ``ask``: no capture is under way. During
+        one torch's allocator of device memory looks at no mark; the others do, as always.
+        """
 
     def marks(self, block: Block) -> list[Work]:
         """Left by a free in the streams; what the block has to wait for."""
@@ -49,7 +51,9 @@ class Allocator(Protocol):
         """Can be taken again: at once, or when the marks are done."""
 
     def settle(self, wait: Callable[[Work], None]) -> None:
-        """``empty_cache`` waits for all marks (synchronize_and_free_events) ..."""
+        """``empty_cache`` waits for all marks (synchronize_and_free_events), or without ``wait``
+        for the whole device (stream-ordered) ...
+        """
 
     def give_back(self) -> None:
         """... and what nobody uses goes back to the driver."""
@@ -88,7 +92,7 @@ class Native:
             chunk.state, chunk.marks = MARKED, marks
             chunk.pool.marked.append(chunk)
         else:
-            self._release(chunk)
+            self.release(chunk)
 
     def settle(self, wait: Callable[[Work], None]) -> None:
         for pool in self._pools.values():
@@ -97,7 +101,7 @@ class Native:
                     wait(work)
                 pool.marked.remove(chunk)
                 chunk.marks = []
-                self._release(chunk)
+                self.release(chunk)
 
     def give_back(self) -> None:
         for (_, stream), pool in self._pools.items():
@@ -110,9 +114,22 @@ class Native:
         place = bisect_left(pool.free, (size, 0))
         return place if place < len(pool.free) else -1
 
+    def place(self, pool: Pool, size: int) -> Place:
+        """Where `take` would go."""
+        best = self._best(pool, size)
+        if best >= 0:
+            length, address = pool.free[best]
+            return address, size if self._splits(pool, length - size) else length
+        room = self._room(pool, size)
+        return None if room is None else (room.address, size)
+
     def _splits(self, pool: Pool, rest: int) -> bool:
         """should_split: in the large pool a smaller rest stays with the block, unused."""
         return rest >= MIN_BLOCK if pool.small else rest > SMALL
+
+    def _room(self, pool: Pool, size: int) -> Chunk | None:
+        """Where a segment that there is would grow."""
+        return None
 
     def _more(self, pool: Pool, size: int) -> Chunk:
         """A new segment (get_allocation_size)."""
@@ -125,7 +142,7 @@ class Native:
         self.source.reserve(reserve)
         return Chunk(pool, self.source.segment(reserve), 0, reserve)
 
-    def _release(self, chunk: Chunk) -> Chunk:
+    def release(self, chunk: Chunk) -> Chunk:
         """free_block: merges with its neighbours."""
         pool = chunk.pool
         for other in (chunk.before, chunk.after):
@@ -150,40 +167,14 @@ class Native:
         refused: set[Chunk] = set()
         if len(pool.marked) > MANY:  # to look at all of them each time is only slow
             self._ask(pool.marked[0], refused)
-        while self._process_one(pool, size, refused):
-            pass
+        while (chunk := deciding(pool, size, refused, self)) is not None:
+            self._ask(chunk, refused)
 
-    def _process_one(self, pool: Pool, size: int, refused: set[Chunk]) -> bool:
-        """Was a chunk released? Then others may matter. A refusal makes nothing matter more."""
-        now = self.spans(pool, size)
-        best = min(now, key=self.rank, default=None)
-        for chunk in pool.marked:
-            asked = chunk not in refused and matters(chunk, size, refused, self, now, best)
-            if asked and self._ask(chunk, refused):
-                return True
-        return False
-
-    def _ask(self, chunk: Chunk, refused: set[Chunk]) -> bool:
+    def _ask(self, chunk: Chunk, refused: set[Chunk]) -> None:
         while chunk.marks:
             if not self.done(chunk.marks[0]):
                 refused.add(chunk)
-                return False
+                return
             del chunk.marks[0]
         chunk.pool.marked.remove(chunk)
-        self._release(chunk)
-        return True
-
-    # -- for `matters` -----------------------------------------------------------------------------
-
-    def rank(self, span: Span) -> tuple[int, ...]:
-        """The free range of the lowest rank is taken."""
-        return span.size, span.start
-
-    def held(self, pool: Pool, span: Span, size: int) -> int:
-        """Bytes that a request takes of a range."""
-        return size if self._splits(pool, span.size - size) else span.size
-
-    def spans(self, pool: Pool, size: int) -> list[Span]:
-        """The free ranges that fit, in no order."""
-        first = bisect_left(pool.free, (size, 0))
-        return [Span(start, length, False) for length, start in pool.free[first:]]
+        self.release(chunk)

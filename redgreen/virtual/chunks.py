@@ -96,6 +96,13 @@ class Pool:
         del self.free[bisect_left(self.free, (chunk.size, address))]
         del self.chunks[address]
 
+    def copy(self) -> Pool:
+        """Lists of its own, of the same chunks."""
+        copy = Pool(self.small)
+        copy.free, copy.marked = self.free.copy(), self.marked.copy()
+        copy.chunks, copy.unmapped = self.chunks.copy(), self.unmapped.copy()
+        return copy
+
     def all_free(self) -> list[Chunk]:
         return list(self.chunks.values())
 

@@ -12,7 +12,6 @@ from bisect import bisect_left
 
 from .allocator import LARGE_SEGMENT, MIN_BLOCK, SMALL_SEGMENT, Native
 from .chunks import FREE, UNMAPPED, Chunk, Pool, merge
-from .reuse import Span
 
 ADDRESSES = 800 * LARGE_SEGMENT  # of one segment: more than real bytes can fill
 
@@ -40,7 +39,7 @@ class Expandable(Native):
 
     def _more(self, pool: Pool, size: int) -> Chunk:
         """try_allocate_expandable_block."""
-        chunk = self._room(pool, size)
+        chunk = self._room(pool, size) or self._segment(pool, size)
         if chunk.state == UNMAPPED:
             chunk = self._map(chunk, min(chunk.size, size))
         while chunk.size < size:
@@ -49,7 +48,7 @@ class Expandable(Native):
         pool.remove(chunk)
         return chunk
 
-    def _room(self, pool: Pool, size: int) -> Chunk:
+    def _room(self, pool: Pool, size: int) -> Chunk | None:
         """find_expandable_block: the lowest address with enough behind it."""
         for address in sorted(pool.unmapped):
             chunk = pool.unmapped[address]
@@ -61,6 +60,9 @@ class Expandable(Native):
                 room, at = room + at.size, at.after
             if room >= size:
                 return chunk
+        return None
+
+    def _segment(self, pool: Pool, size: int) -> Chunk:
         reserve = max(ADDRESSES, -(-size // LARGE_SEGMENT) * LARGE_SEGMENT)
         chunk = Chunk(pool, self.source.segment(reserve, growing=True), 0, reserve)
         chunk.state = UNMAPPED
@@ -78,7 +80,7 @@ class Expandable(Native):
             rest.pool.unmapped[rest.address] = rest
         self.source.reserve(size)
         self.source.renew(chunk)  # rule 9: what was unmapped comes back as fresh memory
-        return self._release(chunk)
+        return self.release(chunk)
 
     def _give_back(self, pool: Pool, stream: int) -> None:
         """Whole pages are unmapped wherever they are free. unmapHandles waits for the stream."""
@@ -105,25 +107,6 @@ class Expandable(Native):
                 chunk = merge(chunk, other)
         chunk.state = UNMAPPED
         pool.unmapped[chunk.address] = chunk
-
-    def rank(self, span: Span) -> tuple[int, ...]:
-        return (1, span.start) if span.grows else (0, span.size, span.start)
-
-    def held(self, pool: Pool, span: Span, size: int) -> int:
-        return size
-
-    def spans(self, pool: Pool, size: int) -> list[Span]:
-        found = []
-        for length, start in pool.free:
-            chunk = pool.chunks[start]
-            if chunk.after is not None and chunk.after.state == UNMAPPED:
-                found.append(Span(start, _potential(chunk), True))
-            elif length >= size:
-                found.append(Span(start, length, False))
-        for start, chunk in pool.unmapped.items():
-            if chunk.before is None or chunk.before.state != FREE:
-                found.append(Span(start, chunk.size, True))
-        return [span for span in found if span.size >= size]
 
 
 def _potential(chunk: Chunk) -> int:

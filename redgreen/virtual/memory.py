@@ -15,13 +15,14 @@ import mmap
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from .allocator import Allocator, Native
+from .allocator import Allocator, Done, Native
 from .chunks import Chunk, Usage
 from .expandable import Expandable
 from .machine import Machine
@@ -122,11 +123,12 @@ class Heap:
 
     def use(self, policy: str) -> Heap:
         """Chooses the allocator by name (`redgreen.backend`)."""
-        made = {"native": Native, "expandable": Expandable}.get(policy)
-        if made is not None:
-            self.allocator = made(self, self._done)
-        else:
-            self.allocator = StreamOrdered(self, self._done, self.machine)
+        made: dict[str, Callable[[Heap, Done], Allocator]] = {
+            "native": Native,
+            "expandable": Expandable,
+            "stream-ordered": partial(StreamOrdered, machine=self.machine),
+        }
+        self.allocator = made[policy](self, self._done)
         return self
 
     # -- what allocators need ----------------------------------------------------------------------

@@ -108,6 +108,35 @@ def test_another_stream_takes_the_block(allocator: str, verdict: str, follows: b
     assert verdicts(lent(False, take), allocator) == (green, "")
 
 
+def test_addresses_without_memory_part_what_is_free() -> None:
+    """12 MiB free, 20 unmapped, 2 free, 34 marked. 21 MiB are the first two, unless the mark is
+    done: then the last two are free memory, and large enough.
+    """
+
+    def program() -> torch.Tensor:
+        side = torch.cuda.Stream()
+        parts: list[torch.Tensor | None] = [
+            torch.empty(size * MIB, dtype=torch.uint8, device="cuda")
+            for size in (8, 12, 20, 2, 34, 10)
+        ]
+        low, high = parts[1], parts[4]
+        assert low is not None and high is not None
+        low[3 * MIB : 3 * MIB + 8].fill_(1)
+        high[1 * MIB : 1 * MIB + 8].fill_(7)
+        torch.cuda.synchronize()
+        low = parts[1] = parts[2] = None
+        torch.cuda.empty_cache()
+        parts[3] = None
+        with torch.cuda.stream(side):
+            high[:8].sum()
+        high.record_stream(side)
+        high = parts[4] = None
+        place = torch.empty(21 * MIB, dtype=torch.uint8, device="cuda")
+        return place[3 * MIB : 3 * MIB + 8].cpu()
+
+    assert redgreen.prove(program, allocator="expandable").green.verdict == "refuted"
+
+
 def leaning(joined: bool) -> Program:
     """Another stream takes freed memory, and reads what was written before the free."""
 
