@@ -57,3 +57,11 @@ def test_not_asked_for(redgreen: Run) -> None:
     result = redgreen("prove", "main.py:upload", "--quiet", "--json", "out.json")
     assert "MUTANTS" not in result.out
     assert "mutants" not in json.loads(Path("out.json").read_text())
+
+
+@pytest.mark.parametrize("asked", [("--mutants=late",), ("--ring", "main.py:2")])
+def test_a_real_gpu_knows_no_mutants(redgreen: Run, asked: tuple[str, ...]) -> None:
+    result = redgreen("prove", "main.py:upload", "--device", "cuda", *asked)
+    assert (result.status, result.out) == (2, "")
+    assert result.err == ("redgreen: mutants: they are made on the virtual GPU only; use "
+                          "--device virtual\n")
