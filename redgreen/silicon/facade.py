@@ -95,10 +95,11 @@ class Facade:
 
     def wait_event(self, stream: Any, event: Any) -> None:
         s = self.s
-        edge, dropped = s.machine.edge("wait_event")
+        state = self._event(event)
+        captured = self._state(stream).capture is not None or state.capture is not None
+        edge, dropped = s.machine.edge("wait_event", captured)
         if dropped:
             return
-        state = self._event(event)
         if state.work is None:
             s.machine.note(
                 "wait-on-unrecorded-event", s.machine.trace_site(edge),
@@ -121,7 +122,8 @@ class Facade:
 
     def wait_stream(self, stream: Any, other: Any) -> None:
         s = self.s
-        edge, dropped = s.machine.edge("wait_stream")
+        captured = any(self._state(each).capture is not None for each in (stream, other))
+        edge, dropped = s.machine.edge("wait_stream", captured)
         if dropped:
             return
         event: Any = torch.cuda.Event()
@@ -175,7 +177,8 @@ class Facade:
         return made
 
     def record(self, event: Any, stream: Any) -> None:
-        edge, dropped = self.s.machine.edge("record")
+        captured = self._state(stream).capture is not None
+        edge, dropped = self.s.machine.edge("record", captured)
         if not dropped:
             with self.s.atomic():
                 self._publish(event, self._event(event), stream, (edge,))

@@ -67,7 +67,7 @@ class Session:
         self.default = StreamState(self.machine.new_stream("stream 0"), 0)
         self.streams: dict[int, StreamState] = {0: self.default}
         self.captures: list[Capture] = []  # under way
-        self.graphs = 0
+        self.graphs = self.launches = 0
         self.closed = False
         self.held: list[Order] = []  # seen to hold: the second had not run when the first had
         self._pools: dict[int, int] = {}  # priority -> streams taken so far
@@ -76,6 +76,12 @@ class Session:
         if schedule.torn:
             self.refuse("a kernel of a real GPU cannot be stopped half way: steps in two parts "
                         "are for the virtual GPU")
+
+        if any(fault.action == "cut" for fault in faults):
+            self.refuse("what a graph captured is in the real graph: a dependency inside of it can "
+                        "be cut on the virtual GPU only")
+        if any(fault.action not in ("drop", "cut", "poison", "wait") for fault in faults):
+            self.refuse("mutants are made on the virtual GPU only")
 
     def refuse(self, message: str) -> None:
         """Remembers what is not followed: no verdict is proved past a refusal."""
