@@ -95,6 +95,7 @@ class Machine:
         self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
         self.thread_names: dict[int, str] = {}
         self.before_step: Callable[[], None] | None = None  # host threads under control
+        self.catch_up: Callable[[], None] = lambda: None  # before an allocator's question
         self.hold_up: HoldUp = lambda possible, what: False
 
     # -- agents and edges ------------------------------------------------------------------------
@@ -237,6 +238,8 @@ class Machine:
         work.targets, work.allocation = targets, allocation
         self._enter(work)
         self._advance()
+        if allocation >= 0:
+            self.catch_up()
         answer = self._answers.get(work.label)
         asked = work.site, me, key, targets
         polls = self._polls.get(asked, 0) + 1
