@@ -136,7 +136,7 @@ def new_memory(s: Session, result: Any, site: int) -> list[torch.Tensor]:
     return fresh
 
 
-def prepare_indices(s: Session, args: tuple[Any, ...], kwargs: Any, func: Any) -> tuple[Any, ...]:
+def prepare_indices(args: tuple[Any, ...], kwargs: dict[str, Any], func: Any) -> tuple[Any, ...]:
     """Indices as the kernels take them, made by steps of their own (TensorAdvancedIndexing).
 
     Masks become indices by ``nonzero``, which waits; host indices go up by a blocking copy.

@@ -87,7 +87,7 @@ def _choose(func: Any) -> Plan:
                 return func._op_dk(_KEYS.CompositeExplicitAutograd, *args, **kwargs)
         if access_rules.takes_indices(func):
             with mode:
-                args = prepare_indices(s, args, kwargs, func)
+                args = prepare_indices(args, kwargs, func)
             found = tensors(args, kwargs)
         return operator.on_device(s, args, kwargs, found)
 
