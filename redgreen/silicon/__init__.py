@@ -202,9 +202,9 @@ def overwrite(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The measured run says it all again."""
-    from ..isolation import _silenced
+    from ..isolation import silenced
 
-    with _silenced():
+    with silenced():
         yield
 
 

@@ -209,9 +209,9 @@ class Blocks:
             moved = False
             for queue in machine.queues.values():
                 while queue and (queue[0].run is None or queue[0].op in PASSED) and (
-                    queue[0].kind is not Kind.ACCESS and machine._blocker(queue[0]) is None
+                    queue[0].kind is not Kind.ACCESS and machine.blocker(queue[0]) is None
                 ):  # fmt: skip
-                    machine._pop(queue[0])
+                    machine.pop(queue[0])
                     moved = True
 
     def _landed(self, block: Block) -> None:

@@ -170,7 +170,7 @@ class Session:
 
     def enqueue(self, work: Work, gate: Gate) -> None:
         """The machine executes the step: its gate is opened and the device does it."""
-        watched = self.machine._watched
+        watched = self.machine.watched
 
         def run(w: Work) -> None:
             self.gates.pass_through(gate)
@@ -235,7 +235,7 @@ class Session:
     def host_access(self, name: str, accesses: tuple[Access, ...]) -> None:
         """The host reads or writes pinned memory right after this."""
         work = self.machine.host_access(name, accesses)
-        if self.machine._watched:
+        if self.machine.watched:
             self.observe(work.label)
 
     # -- did the gates hold? ---------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Session:
         for order in self.machine.schedule.orders:
             if order.first == label and order not in self.machine.broken:
                 gate = self._gate_of.get(order.second)
-                second = self.machine._watched.get(order.second)
+                second = self.machine.watched.get(order.second)
                 if gate is None or second is None or second.done:
                     continue
                 if self.gates.done(gate):
