@@ -114,6 +114,7 @@ def prove_subject(
 ) -> Proof:
     """`prove` for anything that can be named on the command line."""
     wanted, places = asked(mutants, rings)
+    backend.check_mutants(device, wanted)
     policy = backend.chosen(allocator)
     runner = make_runner(subject, device, policy, timeout)
     against = None if reference is None else make_runner(reference, device, policy, timeout)

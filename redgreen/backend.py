@@ -43,6 +43,12 @@ def check(device: str, allocator: str) -> None:
             raise UsageError(f"device cuda: {reason}; use virtual")
 
 
+def check_mutants(device: str, asked: object) -> None:
+    """UsageError if mutants are asked for (not None) on a device that knows none of them."""
+    if device == "cuda" and asked is not None:
+        raise UsageError("mutants: they are made on the virtual GPU only; use --device virtual")
+
+
 def canonical(allocator: str) -> str:
     """Our name of it, where torch has another."""
     return ALIASES.get(allocator, allocator)

@@ -85,7 +85,7 @@ def _execute(subject: Subject, make: Callable[[], GPU], tell_imports: bool) -> M
     _start_state()
     subject.enter()
     with make() as gpu:
-        outcome = _outcome(subject)
+        outcome = outcome_of(subject)
         gc.collect()
         record = gpu.finish()
     imported = list(_third_party(before, subject.program)) if tell_imports else []
@@ -93,7 +93,7 @@ def _execute(subject: Subject, make: Callable[[], GPU], tell_imports: bool) -> M
                    dict(record.changed), tuple(record.given_up), tuple(record.held), imported)
 
 
-def _outcome(subject: Subject) -> Outcome:
+def outcome_of(subject: Subject) -> Outcome:
     try:
         call = subject.load()
         gc.collect()

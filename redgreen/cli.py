@@ -156,8 +156,8 @@ def _fix_hash_seed(seed: str) -> None:
 def _prove(options: argparse.Namespace, _: None) -> int:
     subject = parse(options.subject)
     reference = parse(options.reference) if options.reference else None
+    backend.check_mutants(options.device, asked(options.mutants or (), options.ring)[0])
     backend.check(options.device, backend.chosen(options.allocator))
-    asked(options.mutants or (), options.ring)
     out = JSONFile(options.json) if options.json else None
     progress = Progress(quiet=options.quiet)
     progress("importing torch")

@@ -123,9 +123,9 @@ class ForkedRunner:
         path, argv, state = sys.path.copy(), sys.argv, random.getstate()
         try:
             self.subject.enter()
-            with _silenced(), self._make() as gpu:
+            with silenced(), self._make() as gpu:
                 for name in names:
-                    _import_quietly(name)
+                    import_quietly(name)
                 gpu.finish()
         finally:
             sys.path[:], sys.argv = path, argv
@@ -153,7 +153,7 @@ class ForkedRunner:
         return Message(Outcome("died", (leaf,), f"{ended.cause}\n{stacks}{said}"))
 
 
-def _import_quietly(name: str) -> None:
+def import_quietly(name: str) -> None:
     try:
         importlib.import_module(name)
     except KeyboardInterrupt:
@@ -163,7 +163,7 @@ def _import_quietly(name: str) -> None:
 
 
 @contextlib.contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Libraries print while they are imported; the child has said it all before."""
     streams = sys.stdout, sys.stderr
     for stream in streams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from ..virtual.patches import Patches
 from . import host
 from .driver import Driver
 from .facade import Facade
+from .foreign import Foreign
 from .gates import SIZE
 from .recorder import Recorder
 from .session import Session
@@ -43,6 +45,7 @@ class Recording:
         self.session = session
         self.control = Control(HostOrder(session.machine))
         self.watchdog = Watchdog(patience, self._progress, session.gates.open_all)
+        self._foreign = Foreign(session)
         self._open = ExitStack()
 
     def _progress(self) -> int:
@@ -55,6 +58,7 @@ class Recording:
             opening.callback(patches.undo)
             Facade(s).install(patches)
             host.install(s, patches)
+            self._foreign.install(patches)
             opening.callback(self._close)
             opening.enter_context(self.control)
             self.watchdog.start(self.control.baton.private)
@@ -82,6 +86,7 @@ class Recording:
         s = self.session
         self.control.freeze()
         s.machine.before_step = None
+        self._foreign.finish()
         record = s.finish()
         trace = record.trace
         trace.notes += [Note("uncontrolled", 0, what) for what in self.control.uncontrolled]
@@ -120,6 +125,7 @@ class RealGPU:
         self._arguments = schedule, faults, step_limit
         self._patience, self._warm = patience, warm
         self._recording: Recording | None = None
+        self._earlier: dict[int, weakref.ref[Any]] = {}  # storages that outlived the warm-up
 
     def __enter__(self) -> RealGPU:
         from .driver import CudaDriver
@@ -129,25 +135,28 @@ class RealGPU:
         driver = CudaDriver(2 * SIZE)
         if self._warm is not None:
             self._warm_up(driver, self._warm)
-        self._recording = Recording(Session(driver, *self._arguments), self._patience)
+        session = Session(driver, *self._arguments)
+        session.blocks.earlier = self._earlier
+        self._recording = Recording(session, self._patience)
         self._recording.__enter__()
         return self
 
     def _warm_up(self, driver: Any, run: Callable[[], object]) -> None:
         """The first use of a kernel loads its module, and a first allocation asks the driver: both
         can wait for the device, which is held later. So everything is done once without gates; the
-        memory that this leaves behind is then overwritten.
+        memory that this leaves behind, and that nobody uses any more, is then overwritten.
         """
         states = torch.get_rng_state(), torch.cuda.get_rng_state()
         session = Session(driver, SERIAL, frozenset(), None, held=False)
         with _quiet(), Recording(session, self._patience):
             run()
-        ranges = session.blocks.pinned_ranges
+        blocks = session.blocks
         del session, run
         gc.collect()
         torch.cuda.synchronize()  # a sticky error shows here: the measured run would have it too
         driver.fill_free_memory()
-        overwrite(ranges)
+        overwrite(blocks.pinned_ranges)
+        self._earlier = blocks.alive()
         torch.cuda.graph.default_capture_stream = None
         torch.set_rng_state(states[0])
         torch.cuda.set_rng_state(states[1])
@@ -161,23 +170,41 @@ class RealGPU:
         return self._recording.finish()
 
 
-def overwrite(ranges: dict[int, int]) -> None:
-    """A pattern in pinned blocks that the host allocator keeps; all of them are free."""
-    import ctypes
+def _pinned_bytes(nbytes: int) -> torch.Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
+
+def overwrite(
+    ranges: dict[int, int], allocate: Callable[[int], torch.Tensor] = _pinned_bytes
+) -> None:
+    """A pattern in the blocks of these that the host allocator keeps and nobody uses: it is asked
+    for them, so what is still alive, or not its own, is left alone."""
     from .driver import PATTERN
 
-    for address, nbytes in ranges.items():
-        count = nbytes // 4
-        ctypes.memmove(address, PATTERN.to_bytes(4, "little") * count, 4 * count)
+    classes: dict[int, int] = {}  # rounded to a power of two, as CachingHostAllocator does
+    for nbytes in ranges.values():
+        held = 1 << (max(nbytes, 1) - 1).bit_length()
+        classes[held] = classes.get(held, 0) + 1
+    for held, count in classes.items():
+        taken: list[torch.Tensor] = []  # kept until all are written; then freed in order
+        for _ in range(count):
+            taken.append(allocate(held))
+            if taken[-1].data_ptr() not in ranges:  # a new one: no other is free
+                break
+            if held < 4:
+                taken[-1].fill_(PATTERN & 0xFF)
+            else:
+                taken[-1].view(torch.int32).fill_(PATTERN)
+        while taken:
+            del taken[0]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The measured run says it all again."""
-    from ..isolation import _silenced
+    from ..isolation import silenced
 
-    with _silenced():
+    with silenced():
         yield
 
 

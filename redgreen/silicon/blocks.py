@@ -28,6 +28,7 @@ from .driver import Driver
 
 ALIGNMENT = 512  # bytes; kMinBlockSize of CUDACachingAllocator
 MARKER = "free marker"
+PASSED = (MARKER, "replayed")  # these say that the device is there; nothing is held by them
 storage_of: Callable[[torch.Tensor], torch.UntypedStorage] = torch._C.TensorBase.untyped_storage
 
 
@@ -73,6 +74,8 @@ class Blocks:
         self.pending: list[Pending] = []
         self.pinned_ranges: dict[int, int] = {}  # address -> bytes, of all there ever were
         self.closed = False
+        self.earlier: dict[int, weakref.ref[Any]] = {}  # storages of the warm-up that live on
+        machine.catch_up = self._catch_up
         # What the machine does to execute a marker: wait until the device is there.
         self.milestone: Callable[[int], Callable[[Work], object]] = lambda agent: lambda work: None
 
@@ -83,12 +86,26 @@ class Blocks:
         storage = storage_of(tensor)
         known = self._known.get(storage._cdata)
         if known is None:
+            if self.earlier and storage._cdata in self.earlier:
+                self._outlived(storage)
             return None
         block = known[0]
         if block.address != self._driver.address(storage):
             self._died(storage._cdata)  # resized, or another storage's memory was set
             return None
         return block
+
+    def alive(self) -> dict[int, weakref.ref[Any]]:
+        """The storages that there still are."""
+        return {key: ref for key, (_, ref) in self._known.items() if ref() is not None}
+
+    def _outlived(self, storage: torch.UntypedStorage) -> None:
+        """How it came to be, and with what order, is in the trace of no run."""
+        if self.earlier.pop(storage._cdata)() is storage:
+            text = ("a tensor that a module or a cache keeps from one run of the process to the "
+                    "next is used: what made it is not followed on a real GPU")
+            if text not in self._machine.trace.refusals:
+                self._machine.trace.refusals.append(text)
 
     def add(
         self, tensor: torch.Tensor, pinned: bool, site: int, stream: int, captured: bool = False
@@ -168,7 +185,6 @@ class Blocks:
 
     def before_allocation(self, nbytes: int, pinned: bool, stream: int) -> None:
         """Asks of each pending block that fits whether the streams are done with it."""
-        self._catch_up()
         wanted = Block(0, 0, nbytes, 0, pinned, 0, stream).held
         for pending in list(self.pending):
             block = pending.block
@@ -184,16 +200,18 @@ class Blocks:
             return
 
     def _catch_up(self) -> None:
-        """On the device a marker is done as soon as what is in front of it is; so it is here."""
+        """On the device a marker is done as soon as what is in front of it is; so it is here, or
+        the allocator would find a block free that the machine still calls in use. It cannot be the
+        other way round: a kernel that the machine has not executed has a closed gate."""
         machine = self._machine
-        moved = bool(self.pending)
+        moved = True
         while moved:
             moved = False
             for queue in machine.queues.values():
-                while queue and (queue[0].run is None or queue[0].op == MARKER) and (
-                    queue[0].kind is not Kind.ACCESS and machine._blocker(queue[0]) is None
+                while queue and (queue[0].run is None or queue[0].op in PASSED) and (
+                    queue[0].kind is not Kind.ACCESS and machine.blocker(queue[0]) is None
                 ):  # fmt: skip
-                    machine._pop(queue[0])
+                    machine.pop(queue[0])
                     moved = True
 
     def _landed(self, block: Block) -> None:

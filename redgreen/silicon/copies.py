@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from ..faults import Fault
-from ..virtual.copies import STAGED, _dense
+from ..virtual.copies import STAGED, dense
 from .session import Session
 
 aten = torch.ops.aten
@@ -44,7 +44,7 @@ def _direct(dst: torch.Tensor, src: torch.Tensor) -> bool:
         return False
     if dst.is_contiguous() and src.is_contiguous():
         return True
-    return dst.stride() == src.stride() and _dense(src)
+    return dst.stride() == src.stride() and dense(src)
 
 
 def _through_temporaries(

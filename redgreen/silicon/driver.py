@@ -64,6 +64,19 @@ class Driver(Protocol):
         ...
 
 
+def unused(snapshot: Any) -> list[tuple[int, int]]:
+    """Start and size of what the allocator's segments hold and no tensor has. What a block awaits
+    before it is free is over: the device was synchronized."""
+    result = []
+    for segment in snapshot:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] != "active_allocated":
+                result.append((address, block["size"]))
+            address += block["size"]  # blocks of a segment have no gaps
+    return result
+
+
 class CudaDriver:
     """The current device of this process, through cuda-bindings."""
 
@@ -134,11 +147,11 @@ class CudaDriver:
         return [(s["address"], s["total_size"]) for s in torch.cuda.memory_snapshot()]
 
     def fill_free_memory(self) -> None:
-        """A pattern in all device memory that the allocator keeps: nothing of it is in use.
+        """A pattern in all device memory that the allocator keeps and nobody uses.
 
         What the warm-up left there are the right values: who reads too early would find them.
         """
-        for start, size in self._segments():
+        for start, size in unused(torch.cuda.memory_snapshot()):
             (error,) = self._driver.cuMemsetD32(start, PATTERN, size // 4)
             self._check(error)
         torch.cuda.synchronize()

@@ -95,10 +95,12 @@ class Facade:
 
     def wait_event(self, stream: Any, event: Any) -> None:
         s = self.s
-        edge, dropped = s.machine.edge("wait_event")
+        state = self._event(event)
+        captured = self._state(stream).capture is not None or state.capture is not None
+        edge, dropped = s.machine.edge("wait_event", captured)
         if dropped:
             return
-        state = self._event(event)
+        s.machine.turn("wait")
         if state.work is None:
             s.machine.note(
                 "wait-on-unrecorded-event", s.machine.trace_site(edge),
@@ -121,7 +123,8 @@ class Facade:
 
     def wait_stream(self, stream: Any, other: Any) -> None:
         s = self.s
-        edge, dropped = s.machine.edge("wait_stream")
+        captured = any(self._state(each).capture is not None for each in (stream, other))
+        edge, dropped = s.machine.edge("wait_stream", captured)
         if dropped:
             return
         event: Any = torch.cuda.Event()
@@ -149,6 +152,7 @@ class Facade:
 
     def stream_query(self, stream: Any) -> bool:
         machine, state = self.s.machine, self._state(stream)
+        machine.turn("query")
         queue = machine.queues[state.agent]
         pending = [queue[-1]] if queue else []
         if not pending and not machine.issued(state.agent):
@@ -175,13 +179,15 @@ class Facade:
         return made
 
     def record(self, event: Any, stream: Any) -> None:
-        edge, dropped = self.s.machine.edge("record")
+        captured = self._state(stream).capture is not None
+        edge, dropped = self.s.machine.edge("record", captured)
         if not dropped:
             with self.s.atomic():
                 self._publish(event, self._event(event), stream, (edge,))
 
     def event_query(self, event: Any) -> bool:
         state = self._event(event)
+        self.s.machine.turn("query")
         if state.work is None:
             return True
         answer = self.s.machine.choice("query", [state.work], state.key)
@@ -195,6 +201,7 @@ class Facade:
         if dropped:
             return
         state = self._event(event)
+        machine.turn("event.synchronize")
         if state.work is None:
             machine.note(
                 "wait-on-unrecorded-event", machine.trace_site(edge),

@@ -26,8 +26,8 @@ Node = tuple[Work, Gate | None]
 class Capture:
     """A capture under way: its nodes in issue order and its streams."""
 
-    def __init__(self, s: Session, origin: StreamState) -> None:
-        self.origin = origin
+    def __init__(self, s: Session, origin: StreamState, number: int) -> None:
+        self.origin, self.number = origin, number
         self.nodes: list[Node] = []
         self.streams = [origin]
         self._session = s
@@ -73,40 +73,49 @@ class Captured:
             except BaseException:
                 s.gates.open(gate)
                 raise
+            s.gates.mark(gate)
             self.launches += 1
+            s.launches += 1
             me, site = machine.host(), machine.sites.here()
             key, end = ("launch", self.id, self.launches), ("graph", self.id)
-            machine.enqueue(
+            self._enqueue(
                 Work(stream.agent, me, Kind.ACQUIRE, "replay", site, key=end, after=self.last))
             start = Work(stream.agent, me, Kind.PUBLISH, "replay", site, key=key,
                          run=lambda _: self._begin(gate))  # fmt: skip
-            machine.enqueue(start)
+            self._enqueue(start)
             self._enqueue_nodes(stream, start, key)
-            self.last = machine.publish(stream.agent, "replayed", end)
+            # When its last node is done the words of the launch's own gate can be used again.
+            self.last = self._enqueue(
+                Work(stream.agent, me, Kind.PUBLISH, "replayed", site, key=end,
+                     run=lambda _: s.gates.pass_through(gate)))  # fmt: skip
+
+    def _enqueue(self, work: Work, gate: Gate | None = None) -> Work:
+        s = self.session
+        work.launch = s.launches
+        if gate is None:
+            return s.machine.enqueue(work)
+        s.enqueue(work, gate)
+        return work
 
     def _begin(self, gate: Gate) -> None:
         self.session.gates.reset([g for _, g in self.nodes if g is not None])
         self.session.gates.open(gate)
 
     def _enqueue_nodes(self, stream: StreamState, start: Work, key: tuple[Any, ...]) -> None:
-        s, machine = self.session, self.session.machine
         started = {self.origin}
         copies: dict[int, Work] = {}
         for node, gate in self.nodes:
             agent = self._agent(node.agent, stream)
             if node.agent not in started:
                 started.add(node.agent)
-                machine.enqueue(Work(agent, start.issuer, Kind.ACQUIRE, "branch", start.site,
-                                     key=key, after=start))  # fmt: skip
+                self._enqueue(Work(agent, start.issuer, Kind.ACQUIRE, "branch", start.site,
+                                   key=key, after=start))  # fmt: skip
             after = copies.get(id(node.after)) if node.after is not None else None
             named = None if node.key is None else (*key, node.key)
             work = Work(agent, start.issuer, node.kind, node.op, node.site, None, node.accesses,
                         named, after, node.edges)  # fmt: skip
             copies[id(node)] = work
-            if gate is None:
-                machine.enqueue(work)
-            else:
-                s.enqueue(work, gate)
+            self._enqueue(work, gate)
 
     def _agent(self, captured: int, stream: StreamState) -> int:
         if captured == self.origin:
@@ -118,6 +127,14 @@ class Captured:
             agent = machine.new_stream(f"graph {self.id} branch {name}")
             self.branches[captured] = agent
         return agent
+
+
+def _unseen() -> Any:
+    """torch writes the seed and the offset of its generator, in memory of its own, when a capture
+    begins and before each replay that needs random numbers (CUDAGeneratorImpl.cpp): these kernels
+    are no steps of the program, and behind the gate of a launch they could have none of their own.
+    """
+    return torch._C._DisableTorchDispatch()
 
 
 class GraphMethods:
@@ -140,9 +157,10 @@ class GraphMethods:
 
     def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
         s = self._session
-        self._begin(graph, *args, **kwargs)
+        with _unseen():
+            self._begin(graph, *args, **kwargs)
         s.graphs += 1
-        graph._redgreen = Capture(s, s.current())
+        graph._redgreen = Capture(s, s.current(), s.graphs)
 
     def capture_end(self, graph: Any) -> None:
         capture = getattr(graph, "_redgreen", None)
@@ -152,8 +170,8 @@ class GraphMethods:
             if isinstance(capture, Capture):
                 capture.end()
         if isinstance(capture, Capture):
-            number = self._session.graphs
-            graph._redgreen = Captured(self._session, number, capture.nodes, capture.origin.agent)
+            graph._redgreen = Captured(
+                self._session, capture.number, capture.nodes, capture.origin.agent)
 
     def replay(self, graph: Any) -> None:
         captured = getattr(graph, "_redgreen", None)
@@ -164,7 +182,11 @@ class GraphMethods:
             return
         if self._session.current().capture is not None:
             self._session.refuse("a graph was replayed inside a capture")
-        captured.launch(lambda: self._replay(graph))
+        captured.launch(lambda: self._replay_unseen(graph))
+
+    def _replay_unseen(self, graph: Any) -> None:
+        with _unseen():
+            self._replay(graph)
 
     def enter(self, context: Any) -> None:
         """As torch: all streams are awaited and unused memory is given back before a capture."""

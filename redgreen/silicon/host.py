@@ -32,7 +32,7 @@ def install(s: Session, patches: Patches) -> None:
     for name, what in _WRITE.items():
         patches.set(torch.Tensor, name, _accessing(s, getattr(torch.Tensor, name), what, True))
     for name in ("tensor", "as_tensor", "asarray"):
-        patches.set(torch, name, _from_data(getattr(torch, name)))
+        patches.set(torch, name, _from_data(s, getattr(torch, name)))
 
 
 def _pinned(s: Session, tensor: torch.Tensor) -> bool:
@@ -69,24 +69,24 @@ def _accessing(s: Session, original: Any, what: str, writes: bool) -> Callable[.
     return method
 
 
-def _from_data(original: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.tensor and its like: they copy in C++, where no mode sees it."""
+def _from_data(s: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.tensor and its like: of what is no tensor they copy in C++, where no mode sees it; so
+    it becomes a tensor of the host first. A tensor goes through operators that the mode sees."""
 
     @functools.wraps(original)
     def factory(*args: Any, **kwargs: Any) -> Any:
-        device, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
-        wants_grad = kwargs.pop("requires_grad", False)
         first = args[0] if args else kwargs.get("data", kwargs.get("obj"))
-        if device is None and isinstance(first, torch.Tensor):
-            device = first.device
-        if device is None:
-            made = original(*args, **kwargs)
-        elif isinstance(first, torch.Tensor):
-            copies = original.__name__ == "tensor"
-            made = first.detach() if copies else first
-            made = made.to(device, dtype=kwargs.get("dtype"), copy=copies)
+        if s.closed:
+            return original(*args, **kwargs)
+        pinned = kwargs.pop("pin_memory", False)
+        named = kwargs.get("device")
+        device = torch.get_default_device() if named is None else torch.device(named)
+        moves = not isinstance(first, torch.Tensor) and device.type == s.driver.device_type
+        wants_grad = (moves or pinned) and kwargs.pop("requires_grad", False)
+        if moves:
+            made = original(*args, **{**kwargs, "device": "cpu"}).to(device)
         else:
-            made = original(*args, **kwargs, device="cpu").to(device)
+            made = original(*args, **kwargs)
         made = made.pin_memory() if pinned else made
         return made.requires_grad_() if wants_grad else made
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ..trace import Access
 from ..virtual import access_rules
-from ..virtual.operators import _DYNAMIC
+from ..virtual.operators import DYNAMIC
 from .blocks import storage_of
 from .session import Session
 
@@ -36,7 +36,7 @@ class Operator:
             (i, a.name) for i, a in enumerate(schema.arguments)
             if a.alias_info is not None and a.alias_info.is_write
         ]  # fmt: skip
-        self._dynamic = bool(_DYNAMIC & set(func.tags))
+        self._dynamic = bool(DYNAMIC & set(func.tags))
         self._undeclared = access_rules.undeclared_writes(func)
         self._overwrites = access_rules.overwrites(func)
         self._reads = access_rules.reads(func)
@@ -136,16 +136,16 @@ def new_memory(s: Session, result: Any, site: int) -> list[torch.Tensor]:
     return fresh
 
 
-def prepare_indices(s: Session, args: tuple[Any, ...], kwargs: Any, func: Any) -> tuple[Any, ...]:
+def prepare_indices(args: tuple[Any, ...], kwargs: dict[str, Any], func: Any) -> tuple[Any, ...]:
     """Indices as the kernels take them, made by steps of their own (TensorAdvancedIndexing).
 
     Masks become indices by ``nonzero``, which waits; host indices go up by a blocking copy.
     """
     indices = args[1]
-    if any(access_rules._is_mask(i) for i in indices) and not access_rules._fills(
+    if any(access_rules.is_mask(i) for i in indices) and not access_rules.fills(
         func, args, kwargs
     ):
-        indices = access_rules._without_masks(args[0], indices)
+        indices = access_rules.without_masks(args[0], indices)
     device = args[0].device
     indices = [
         aten._to_copy.default(i, device=device)

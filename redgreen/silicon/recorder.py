@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..virtual import access_rules
-from ..virtual.dispatch import _SILENT_VIEWS
+from ..virtual.dispatch import SILENT_VIEWS
 from .blocks import storage_of
 from .copies import copy
 from .operators import Operator, new_memory, prepare_indices, tensors
@@ -87,7 +87,7 @@ def _choose(func: Any) -> Plan:
                 return func._op_dk(_KEYS.CompositeExplicitAutograd, *args, **kwargs)
         if access_rules.takes_indices(func):
             with mode:
-                args = prepare_indices(s, args, kwargs, func)
+                args = prepare_indices(args, kwargs, func)
             found = tensors(args, kwargs)
         return operator.on_device(s, args, kwargs, found)
 
@@ -95,7 +95,7 @@ def _choose(func: Any) -> Plan:
 
 
 def _is_view(schema: Any) -> bool:
-    if schema.name in _SILENT_VIEWS and not any(a.is_out for a in schema.arguments):
+    if schema.name in SILENT_VIEWS and not any(a.is_out for a in schema.arguments):
         return True
     writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
     return not writes and any(r.alias_info is not None for r in schema.returns)

@@ -12,7 +12,7 @@ from functools import partial
 
 from ..child import GPU
 from ..faults import Fault
-from ..isolation import ForkedRunner, _import_quietly
+from ..isolation import ForkedRunner, import_quietly
 from ..run import Run
 from ..schedule import SERIAL, Order, Schedule
 from ..subject import Subject
@@ -61,7 +61,7 @@ class DeviceRunner(ForkedRunner):
         itself late, which takes longer than a run."""
         for name in names:
             if name.partition(".")[0] in _HARMLESS:
-                _import_quietly(name)
+                import_quietly(name)
 
 
 def realizable(
@@ -91,4 +91,4 @@ def _once(subject: Subject) -> None:
     """The program, its output read as the measured run reads it."""
     from .. import child
 
-    child._outcome(subject)
+    child.outcome_of(subject)

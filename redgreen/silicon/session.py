@@ -67,7 +67,7 @@ class Session:
         self.default = StreamState(self.machine.new_stream("stream 0"), 0)
         self.streams: dict[int, StreamState] = {0: self.default}
         self.captures: list[Capture] = []  # under way
-        self.graphs = 0
+        self.graphs = self.launches = 0
         self.closed = False
         self.held: list[Order] = []  # seen to hold: the second had not run when the first had
         self._pools: dict[int, int] = {}  # priority -> streams taken so far
@@ -76,6 +76,12 @@ class Session:
         if schedule.torn:
             self.refuse("a kernel of a real GPU cannot be stopped half way: steps in two parts "
                         "are for the virtual GPU")
+
+        if any(fault.action == "cut" for fault in faults):
+            self.refuse("what a graph captured is in the real graph: a dependency inside of it can "
+                        "be cut on the virtual GPU only")
+        if any(fault.action not in ("drop", "cut", "poison", "wait") for fault in faults):
+            self.refuse("mutants are made on the virtual GPU only")
 
     def refuse(self, message: str) -> None:
         """Remembers what is not followed: no verdict is proved past a refusal."""
@@ -164,7 +170,7 @@ class Session:
 
     def enqueue(self, work: Work, gate: Gate) -> None:
         """The machine executes the step: its gate is opened and the device does it."""
-        watched = self.machine._watched
+        watched = self.machine.watched
 
         def run(w: Work) -> None:
             self.gates.pass_through(gate)
@@ -229,7 +235,7 @@ class Session:
     def host_access(self, name: str, accesses: tuple[Access, ...]) -> None:
         """The host reads or writes pinned memory right after this."""
         work = self.machine.host_access(name, accesses)
-        if self.machine._watched:
+        if self.machine.watched:
             self.observe(work.label)
 
     # -- did the gates hold? ---------------------------------------------------------------------
@@ -239,7 +245,7 @@ class Session:
         for order in self.machine.schedule.orders:
             if order.first == label and order not in self.machine.broken:
                 gate = self._gate_of.get(order.second)
-                second = self.machine._watched.get(order.second)
+                second = self.machine.watched.get(order.second)
                 if gate is None or second is None or second.done:
                     continue
                 if self.gates.done(gate):

@@ -28,7 +28,6 @@ class Watchdog:
         self.seconds = seconds
         self.fired = ""  # why, once it has
         self.calling = ""  # what the recorder is about to call, for the message
-        self.ident = 0
         self._progress, self._fire = progress, fire
         self._stop = originals.allocate_lock()  # held while watching
         self._ended = originals.allocate_lock()

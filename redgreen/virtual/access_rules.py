@@ -134,18 +134,18 @@ def _always_reads(select: Callable[[Named], Selection | None]) -> Any:
 def _coordinates(named: Named) -> Selection | None:
     """``tensor[i, j]`` with index tensors; a mask covers as many dimensions as it has."""
     tensor, used = named["self"], named["indices"]
-    if tensor.dim() == 0 or (isinstance(tensor, DeviceTensor) and any(map(_is_mask, used))):
+    if tensor.dim() == 0 or (isinstance(tensor, DeviceTensor) and any(map(is_mask, used))):
         return None  # what is still a mask on the device is a masked_fill_
     dims: list[int] = []
     at = 0
     for index in used:
-        covers = index.dim() if _is_mask(index) else 1
+        covers = index.dim() if is_mask(index) else 1
         dims += range(at, at + covers) if index is not None else ()
         at += covers
     raws = [i.raw if isinstance(i, VirtualTensor) else i for i in used if i is not None]
 
     def indices() -> list[Any]:
-        lists = [r.numpy().nonzero() if _is_mask(r) else (r.numpy(),) for r in raws]
+        lists = [r.numpy().nonzero() if is_mask(r) else (r.numpy(),) for r in raws]
         return [i for group in lists for i in group]
 
     return Selection(tensor, dims, indices, _reads(named))
@@ -257,7 +257,7 @@ def _rest(
 _INDEXING = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}
 
 
-def _is_mask(index: torch.Tensor | None) -> bool:
+def is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
@@ -279,8 +279,8 @@ def prepare_indices(func: Any, args: tuple[Any, ...], kwargs: Named) -> tuple[An
         raise RuntimeError(
             "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
         )
-    if any(_is_mask(i) for i in indices) and not _fills(func, args, kwargs):
-        indices = _without_masks(args[0], indices)
+    if any(is_mask(i) for i in indices) and not fills(func, args, kwargs):
+        indices = without_masks(args[0], indices)
     if isinstance(args[0], DeviceTensor):
         place = torch.device(BACKEND, 0)
         indices = [
@@ -292,22 +292,22 @@ def prepare_indices(func: Any, args: tuple[Any, ...], kwargs: Named) -> tuple[An
     return (args[0], indices, *args[2:])
 
 
-def _fills(func: Any, args: tuple[Any, ...], kwargs: Named) -> bool:
+def fills(func: Any, args: tuple[Any, ...], kwargs: Named) -> bool:
     """Is this ``tensor[mask] = value`` with one value? (canDispatchToMaskedFill)"""
     values = args[2] if len(args) > 2 else kwargs.get("values")
     accumulate = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
     if values is None or values.numel() != 1 or accumulate:
         return False
     used = [i for i in args[1] if i is not None]
-    return len(used) == 1 and _is_mask(used[0])
+    return len(used) == 1 and is_mask(used[0])
 
 
-def _without_masks(
+def without_masks(
     tensor: torch.Tensor, indices: Sequence[torch.Tensor | None]
 ) -> list[torch.Tensor | None]:
     result: list[torch.Tensor | None] = []
     for index in indices:
-        if index is None or not _is_mask(index):
+        if index is None or not is_mask(index):
             result.append(index)
             continue
         at = len(result)

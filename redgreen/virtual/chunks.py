@@ -24,8 +24,8 @@ class Source(Protocol):
     def reserve(self, size: int) -> None:
         """So many bytes more are taken from the driver (less, if negative)."""
 
-    def renew(self, chunk: Chunk) -> None:
-        """The bytes of this chunk that were handed out before are fresh memory again."""
+    def unmap(self, memory: Memory, low: int, high: int) -> None:
+        """The driver takes these bytes back; they come again as fresh memory."""
 
     def idle(self, stream: int) -> None:
         """Waits for a stream."""

@@ -59,10 +59,10 @@ def _direct(dst: torch.Tensor, src: torch.Tensor) -> bool:
         return False
     if dst.is_contiguous() and src.is_contiguous():
         return True
-    return dst.stride() == src.stride() and _dense(src)
+    return dst.stride() == src.stride() and dense(src)
 
 
-def _dense(t: torch.Tensor) -> bool:
+def dense(t: torch.Tensor) -> bool:
     expected = 1
     for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
         if size == 1:

@@ -66,7 +66,7 @@ def _choose(func: Any) -> Plan:
     if torch.Tag.inplace_view in func.tags:
         return _view_in_place
     schema = func._schema
-    if schema.name in _SILENT_VIEWS and not any(a.is_out for a in schema.arguments):
+    if schema.name in SILENT_VIEWS and not any(a.is_out for a in schema.arguments):
         return _view
     aliases = [a.alias_info for a in schema.arguments]
     if not any(a is not None and a.is_write for a in aliases) and any(
@@ -104,7 +104,7 @@ def rewrap(real: Any, like: VirtualTensor) -> Any:
 
 
 # Views by implementation, on the CPU and on CUDA, though their schemas do not say so.
-_SILENT_VIEWS = {
+SILENT_VIEWS = {
     "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::lift",
 }  # fmt: skip
 

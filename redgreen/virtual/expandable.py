@@ -79,7 +79,6 @@ class Expandable(Native):
             rest.state = UNMAPPED
             rest.pool.unmapped[rest.address] = rest
         self.source.reserve(size)
-        self.source.renew(chunk)  # rule 9: what was unmapped comes back as fresh memory
         return self.release(chunk)
 
     def _give_back(self, pool: Pool, stream: int) -> None:
@@ -90,6 +89,7 @@ class Expandable(Native):
             high = (chunk.start + chunk.size) // page * page
             if low < high:
                 self.source.idle(stream)
+                self.source.unmap(chunk.memory, low, high)
                 self._unmap(chunk, low, high)
 
     def _unmap(self, chunk: Chunk, low: int, high: int) -> None:

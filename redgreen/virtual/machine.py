@@ -72,14 +72,14 @@ class Machine:
         self._host_ids: dict[int, int] = {}
         self._labels: dict[str, int] = {}
         self._orders: dict[str, list[Order]] = {}  # by the label that is held
-        self._watched: dict[str, Work | None] = {}  # labels that orders speak of
+        self.watched: dict[str, Work | None] = {}  # labels that orders speak of
         for order in schedule.orders:
             self._orders.setdefault(order.second, []).append(order)
-            self._watched[order.first] = self._watched[order.second] = None
+            self.watched[order.first] = self.watched[order.second] = None
         self._calls: dict[str, list[Order]] = {}  # by the label whose call is held
         for order in schedule.calls:
             self._calls.setdefault(order.second, []).append(order)
-            self._watched[order.first] = self._watched[order.second] = None
+            self.watched[order.first] = self.watched[order.second] = None
         self._torn = {torn.step: torn for torn in schedule.torn}
         self._begun: list[Work] = []
         self.parted: Callable[[Work, Torn], Parted] | None = None  # how to execute in two parts
@@ -95,6 +95,7 @@ class Machine:
         self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
         self.thread_names: dict[int, str] = {}
         self.before_step: Callable[[], None] | None = None  # host threads under control
+        self.catch_up: Callable[[], None] = lambda: None  # before an allocator's question
         self.hold_up: HoldUp = lambda possible, what: False
 
     # -- agents and edges ------------------------------------------------------------------------
@@ -237,6 +238,8 @@ class Machine:
         work.targets, work.allocation = targets, allocation
         self._enter(work)
         self._advance()
+        if allocation >= 0:
+            self.catch_up()
         answer = self._answers.get(work.label)
         asked = work.site, me, key, targets
         polls = self._polls.get(asked, 0) + 1
@@ -286,8 +289,8 @@ class Machine:
         first.index, first.label, first.after = work.index, begin(work.label), work.after
         work.run = parts.rest
         self._begun.append(first)
-        if first.label in self._watched:
-            self._watched[first.label] = first
+        if first.label in self.watched:
+            self.watched[first.label] = first
         self.queues[work.agent].append(first)
 
     def publish(
@@ -364,10 +367,10 @@ class Machine:
         if self.step_limit is not None and work.index >= self.step_limit:
             self.step_limit = None  # once: cleaning up must not raise again
             raise Diverged(f"more than {work.index} steps")
-        if self._watched or self._answers or self._torn:  # else labels are only made for the trace
+        if self.watched or self._answers or self._torn:  # else labels are only made for the trace
             self._label(work)
-            if work.label in self._watched:
-                self._watched[work.label] = work
+            if work.label in self.watched:
+                self.watched[work.label] = work
 
     def _label(self, work: Work) -> None:
         prefix = self._prefix(work)
@@ -394,14 +397,14 @@ class Machine:
         work.done = True
         self.execution.append(work.index)
 
-    def _blocker(self, work: Work) -> Work | Order | None:
+    def blocker(self, work: Work) -> Work | Order | None:
         """What holds the head of a queue: work to run first, an order that cannot be kept yet."""
         if work.after is not None and not work.after.done:
             return work.after
         for order in self._orders.get(work.label, ()) if self._orders else ():
             if order in self.broken:
                 continue
-            first = self._watched[order.first]
+            first = self.watched[order.first]
             if first is None:
                 return order
             if not first.done:
@@ -410,14 +413,14 @@ class Machine:
 
     def _keeps(self, order: Order) -> bool:
         """Does this order hold back its second step?"""
-        first = self._watched[order.first]
+        first = self.watched[order.first]
         return order not in self.broken and not (first is not None and first.done)
 
     def _ready(self) -> list[Work]:
         heads = (q[0] for q in self.queues.values() if q and self._gate(q[0]) is None)
-        return [w for w in heads if self._blocker(w) is None]
+        return [w for w in heads if self.blocker(w) is None]
 
-    def _pop(self, work: Work) -> None:
+    def pop(self, work: Work) -> None:
         self.queues[work.agent].popleft()
         self._execute(work)
 
@@ -443,12 +446,12 @@ class Machine:
 
     def _advance_all(self, but: int) -> None:
         while ready := [w for w in self._ready() if w.agent != but and not w.late]:
-            self._pop(min(ready, key=lambda w: w.index))
+            self.pop(min(ready, key=lambda w: w.index))
 
     def _advance_by_priority(self, priorities: Priorities) -> None:
         priorities.step(self.queues)
         while ready := [w for w in self._ready() if priorities.in_front(w.agent)]:
-            self._pop(max(ready, key=lambda w: priorities.of(w.agent)))
+            self.pop(max(ready, key=lambda w: priorities.of(w.agent)))
 
     def _advance_first(self) -> None:
         queue = self.queues.get(self._favourite)
@@ -456,11 +459,11 @@ class Machine:
             step = self._next_towards(queue[-1])
             if not isinstance(step, Work):
                 return
-            self._pop(step)
+            self.pop(step)
 
     def _advance_randomly(self) -> None:
         while (ready := self._ready()) and self._random.random() < 0.5:
-            self._pop(self._random.choice(ready))
+            self.pop(self._random.choice(ready))
 
     def _gate(self, head: Work) -> Gate | None:
         for gate in self.gates:
@@ -476,7 +479,7 @@ class Machine:
             gate = self._gate(head)
             if gate is not None:
                 return gate
-            blocker = self._blocker(head)
+            blocker = self.blocker(head)
             if blocker is None:
                 return head
             if isinstance(blocker, Order):
@@ -499,7 +502,7 @@ class Machine:
                 self.gates.remove(step)
                 self.note("hold-broken", target.site, "a held stream was waited for")
             else:
-                self._pop(step)
+                self.pop(step)
 
     def _held_back(self, target: Work) -> Order | None:
         step = None if target.done else self._next_towards(target)
@@ -508,13 +511,13 @@ class Machine:
     def _require(self, order: Order) -> None:
         """Keeps an order whose later step is the host step that is about to happen."""
         self._wait_for_call(order)
-        first = self._watched[order.first]
+        first = self.watched[order.first]
         if first is not None and not first.done and order not in self.broken:
             self.force(first)
 
     def _unissued(self, order: Order) -> Order | None:
         """The order, as long as only a host thread can get its first step done."""
-        first = self._watched[order.first]
+        first = self.watched[order.first]
         if order in self.broken or (first and (first.done or first.agent in self.queues)):
             return None
         return order
@@ -523,7 +526,7 @@ class Machine:
         self, order: Order, in_the_way: Callable[[], Order | None], yielding: bool = True
     ) -> None:
         """Another host thread may do what the order waits for: let it. Else break the order."""
-        first = self._watched[order.first]
+        first = self.watched[order.first]
         theirs = first is None or first.agent not in self.queues
         if yielding and theirs and _thread_of(order.first) != self._my_name():
             possible = self.hold_up(lambda: in_the_way() is None, "waits for the device")
@@ -567,7 +570,7 @@ class Machine:
         # A step that never came was not reversed either.
         for order in (*self.schedule.orders, *self.schedule.calls):
             if order not in self.broken and None in (
-                self._watched[order.first], self._watched[order.second]
+                self.watched[order.first], self.watched[order.second]
             ):  # fmt: skip
                 self.broken.append(order)
         for first in self._begun:  # no step: the second part stands for the whole

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..trace import Access, Extent
 from .allocator import Allocator, Done, Native
 from .chunks import Chunk, Usage
 from .expandable import Expandable
@@ -139,10 +140,18 @@ class Heap:
     def reserve(self, size: int) -> None:
         self.usage.reserve(size)
 
-    def renew(self, chunk: Chunk) -> None:
-        memory = chunk.memory
-        if chunk.start < memory.used:
-            self.system.fill(memory, chunk.start, min(chunk.start + chunk.size, memory.used))
+    def unmap(self, memory: Memory, low: int, high: int) -> None:
+        """Whoever uses these bytes at this moment reads garbage, at best: to the order it is a
+        write of the host, by nobody's tensor. Rule 9: they come back as fresh memory.
+        """
+        machine, stop = self.machine, min(high, memory.used)
+        if low >= stop:
+            return
+        site = machine.sites.here()
+        nobody = machine.allocation(memory.id, low, stop - low, False, site, -1)
+        access = Access(memory.id, nobody, Extent(low, stop, stop - low), False, True)
+        machine.host_access("unmap", (access,), site)
+        self.system.fill(memory, low, stop)
 
     def idle(self, stream: int) -> None:
         self.machine.drain("empty_cache", (stream,))

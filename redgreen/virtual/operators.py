@@ -25,7 +25,7 @@ from .unwrapping import Arguments, internals, tensors, unwrap
 from .work import Work
 
 Refine = Callable[[], tuple[Access, ...]] | None
-_DYNAMIC = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+DYNAMIC = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _MIXED = (
     "Expected all tensors to be on the same device, but found at least two devices, "
     "cuda:0 and {}! (when checking argument in method {})"
@@ -51,7 +51,7 @@ class Operator:
         self.lists = any("List" in str(r.type) for r in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.takes_generator = any(a.name == "generator" for a in schema.arguments)
-        self.dynamic = bool(_DYNAMIC & set(func.tags))
+        self.dynamic = bool(DYNAMIC & set(func.tags))
         self.indexing = access_rules.takes_indices(func)
         self.rule = access_rules.find(func)
         self.undeclared = access_rules.undeclared_writes(func)

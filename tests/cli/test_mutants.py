@@ -123,3 +123,11 @@ def test_without_an_output_nothing_may_be_taken_out(redgreen: Run) -> None:
 
 def test_one_thread_is_one_thread_where_nothing_is_proved(redgreen: Run) -> None:
     assert judged(redgreen, "more.py:nothing")["green"]["scope"] == "one host thread"
+
+
+@pytest.mark.parametrize("asked", [("--mutants=late",), ("--ring", "main.py:2")])
+def test_a_real_gpu_knows_no_mutants(redgreen: Run, asked: tuple[str, ...]) -> None:
+    result = redgreen("prove", "main.py:upload", "--device", "cuda", *asked)
+    assert (result.status, result.out) == (2, "")
+    assert result.err == ("redgreen: mutants: they are made on the virtual GPU only; use "
+                          "--device virtual\n")

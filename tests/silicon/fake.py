@@ -216,12 +216,13 @@ def _classes(driver: FakeDriver) -> dict[str, Any]:
         def capture_begin(self, *_: Any, **__: Any) -> None:
             self.origin, device.capture = driver.stream, []
             device.captured_streams = {driver.stream}
+            torch.empty(1, device="meta").fill_(0)  # as torch does with its generator's seed
 
         def capture_end(self) -> None:
-            assert device.capture is not None
-            self.nodes, device.capture = device.capture, None
+            self.nodes, device.capture = device.capture or [], None
 
         def replay(self) -> None:
+            torch.empty(1, device="meta").fill_(0)
             device.launch(driver.stream, self.origin, self.nodes)
 
     class graph:

@@ -37,7 +37,7 @@ class Driver:
     def reserve(self, size: int) -> None:
         self.reserved += size
 
-    def renew(self, chunk: Chunk) -> None:
+    def unmap(self, memory: Any, low: int, high: int) -> None:
         pass
 
     def idle(self, stream: int) -> None:

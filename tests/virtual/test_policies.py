@@ -186,3 +186,27 @@ def test_the_block_that_is_taken_only_if_another_is_not_done(allocator: str) -> 
     proof = redgreen.prove(program, allocator=allocator)
     assert proof.green.verdict == "proved"
     assert [e.verdict for e in proof.edges if e.kind == "record_stream"] == ["load-bearing"]
+
+
+@pytest.mark.parametrize("mended", [None, "record_stream", "wait_stream"])
+def test_memory_that_is_unmapped_while_another_stream_reads_it(mended: str | None) -> None:
+    """empty_cache waits for the block's own stream and for marks, not for this reader."""
+
+    def program() -> torch.Tensor:
+        main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        seen = torch.zeros(64, dtype=torch.uint8, device="cuda")
+        block = torch.ones(12 << 20, dtype=torch.uint8, device="cuda")
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            seen.add_(block[:64])
+        if mended == "record_stream":
+            block.record_stream(side)
+        del block
+        if mended == "wait_stream":
+            main.wait_stream(side)
+        torch.cuda.empty_cache()
+        main.wait_stream(side)
+        return seen
+
+    proof = redgreen.prove(program, allocator="expandable")
+    assert proof.green.verdict == ("proved" if mended else "refuted")
