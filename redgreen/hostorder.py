@@ -20,6 +20,7 @@ from .races import Analysis, Conflict, analyse
 from .trace import Agent, Kind, Step, Trace
 
 MOST_GAPS = 64  # that are looked at for one conflict
+MOST_CONFLICTS = 256  # for which they are looked at
 
 
 def unfixed(trace: Trace, found: Analysis) -> list[Conflict]:
@@ -49,11 +50,13 @@ def pairs_of(trace: Trace, found: Analysis) -> list[tuple[int, int]]:
         return []
     before, every, gaps = _calls_before(trace), range(len(trace.steps)), _Split(trace).gaps
     pairs: set[tuple[int, int]] = set()
-    for conflict in conflicts:
+    for rank, conflict in enumerate(conflicts):
         first, second = conflict.first, conflict.second
         if not implied(before, every, first, second, ()):
             pairs.add((first, second))
             continue
+        if rank >= MOST_CONFLICTS:
+            continue  # there are too many to run them all
         inside = [(a, b) for a, b in gaps if first <= a and b <= second]
         pairs.update((a, b) for a, b in inside[:MOST_GAPS]
                      if _leads(trace, first, a) and _leads(trace, b, second))

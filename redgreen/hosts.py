@@ -41,7 +41,7 @@ def explore_hosts(base: Base, show: Show) -> str:
     if all(unexplored(run.trace) == ONE for _, run in runs):
         return ONE
     undecided = [(run.trace, base.analyses[key]) for key, run in runs
-                 if pairs_of(run.trace, base.analyses[key])]
+                 if unfixed(run.trace, base.analyses[key])]
     if not undecided:
         return EXPLORED
     if base.several or not base.search.complete:
@@ -60,6 +60,7 @@ def _explored(base: Base, undecided: list[tuple[Trace, Analysis]], show: Show) -
                 show(trace, conflict, schedules)
         search.exhaust(base.serial)
         complete = search.complete and not search.too_many_variants
+        complete = complete and all(_reachable(trace, found) for trace, found in undecided)
     except Abandoned:
         complete = False
     search.budget = budget
@@ -68,6 +69,13 @@ def _explored(base: Base, undecided: list[tuple[Trace, Analysis]], show: Show) -
         search.complete, search.gap = True, ""  # of the recorded order, as before
     base.analyse()
     return complete
+
+
+def _reachable(trace: Trace, found: Analysis) -> bool:
+    """Is there a pair of calls to swap for each conflict that they decide?"""
+    pairs = pairs_of(trace, found)
+    return all(any(conflict.first <= a and b <= conflict.second for a, b in pairs)
+               for conflict in unfixed(trace, found))
 
 
 def _count_hosts(base: Base, hosts: bool) -> None:

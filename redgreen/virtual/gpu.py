@@ -89,6 +89,7 @@ class GPU:
         self.streams: dict[int, StreamState] = {0: self.default}
         self._next_in_pool: dict[int, int] = {}
         self._events = self._staged = 0
+        self.launches = 0  # of graphs
         self.random = Random(at_enqueue=break_rule != 14)
         self.logs: list[StreamLog] = []  # of threads that have changed their current stream
         self.first_record: dict[Hashable, Work] = {}  # rule switch 4: waits bind to the first

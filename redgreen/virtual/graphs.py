@@ -29,7 +29,6 @@ from .work import Work
 
 _pool_ids = itertools.count(1)
 _graph_ids = itertools.count(1)
-_launch_numbers = itertools.count(1)
 
 
 class CUDAGraph:
@@ -124,7 +123,8 @@ class CUDAGraph:
         assert self._nodes is not None
         self._launches += 1
         launch = start.key = ("launch", self._id, self._launches)
-        number, me, site = next(_launch_numbers), start.issuer, start.site
+        g.launches += 1
+        number, me, site = g.launches, start.issuer, start.site
 
         def enqueue(work: Work) -> Work:
             work.launch = number

@@ -67,7 +67,7 @@ def test_a_killed_mutant_has_a_witness_that_replays(name: str) -> None:
     for mutant in document(name)["mutants"]:
         assert (mutant["witness"] is not None) == (mutant["verdict"] == "killed"), mutant
         assert mutant["reason"] or mutant["verdict"] == "killed"
-        assert mutant["id"] == f"{FILE}:{mutant['line']} {mutant['kind']} {mutant['operator']}"
+        assert mutant["id"] == f"{FILE}:{mutant['line']} {mutant['kind']} [{mutant['operator']}]"
         if mutant["witness"]:
             token = decode(mutant["witness"])
             assert [fault.action for fault in token.faults] == [mutant["operator"]]
