@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -126,7 +127,9 @@ class VirtualGenerator(torch.Generator):
 
     def __init__(self, device: Any = "cpu") -> None:
         self.counter = Counter(DEFAULT_SEED)  # found by address: C++ wraps the generator anew
-        counters[self._cdata] = self.counter  # type: ignore[attr-defined]
+        address: int = self._cdata  # type: ignore[attr-defined]
+        counters[address] = self.counter
+        weakref.finalize(self, counters.pop, address).atexit = False
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

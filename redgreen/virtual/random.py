@@ -8,7 +8,6 @@ execution cannot change what it draws. Here every draw gets a CPU generator of i
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 67280421310721  # c10::detail::default_rng_seed_val
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False)
 class Counter:
     """State of one generator."""
 
@@ -30,8 +29,9 @@ class Counter:
     offset: int = 0
 
 
-# Generators that programs made, by the C++ object.
-counters: weakref.WeakValueDictionary[int, Counter] = weakref.WeakValueDictionary()
+# Generators that programs made, by the address of the C++ object; an entry goes with its
+# generator, because the next one, a CPU one too, may get the same address.
+counters: dict[int, Counter] = {}
 
 
 @dataclass(slots=True, eq=False)

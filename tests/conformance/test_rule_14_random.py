@@ -137,6 +137,16 @@ def test_a_host_generator_is_refused(gpu: Device) -> None:
         torch.rand(4, device="cuda", generator=torch.Generator())
 
 
+def test_a_host_generator_is_refused_where_one_of_the_device_was(gpu: Device) -> None:
+    """The address of a generator that died may be given to the next one."""
+    generator, graph = torch.Generator("cuda"), torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)  # its state lives on in the graph
+    del generator
+    for host in [torch.Generator() for _ in range(20)]:
+        with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator"):
+            torch.rand(4, device="cuda", generator=host)
+
+
 def test_fork_rng_restores_the_state(gpu: Device) -> None:
     before = torch.cuda.get_rng_state()
     with torch.random.fork_rng(devices=[0]):
