@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from .hostorder import pairs_of, reversible
+from .hostorder import calls_of, reversible
 from .lifetimes import pool_of, reuse_matters
 from .order import implied, predecessors, questions
 from .races import Analysis, Conflict, all_races
@@ -75,7 +75,7 @@ class Neighbour(NamedTuple):
 def variant(trace: Trace, hosts: bool, found: Analysis | None = None) -> Variant:
     """``hosts``: orders of calls of host threads make a difference as well. ``found``: its races,
     where they are known."""
-    calls = pairs_of(trace, found or all_races(trace)) if hosts else ()
+    calls = calls_of(trace, found or all_races(trace)).pairs if hosts else ()
     return settled(trace), frozenset(map(_labels(trace), calls))
 
 
@@ -94,7 +94,7 @@ def _labels(trace: Trace) -> Callable[[Pair], tuple[str, str]]:
 def neighbours(run: Run, found: Analysis, hosts: bool) -> list[Neighbour]:
     """Schedules of the classes next to that of a run; ``found`` are its races."""
     trace = run.trace
-    calls = pairs_of(trace, found) if hosts else []
+    calls = calls_of(trace, found).pairs if hosts else []
     if not found.races and not calls and not any(s.kind is Kind.CHOICE for s in trace.steps):
         return []
     graph = _Graph(trace, _executed(trace, found.races))

@@ -72,14 +72,13 @@ def judge_program(base: Base, make_token: MakeToken) -> Judged:
 
 def _missing_order(races: _Races, schedules: int) -> Iterator[Diagnostic]:
     """In the recorded order of the calls of host threads there was one outcome."""
-    others = len(races.calls) - 1
-    all_of = "" if not others else f", and {others} more in its order,"
-    for race in races.calls:
-        first, second = race.first, race.second
+    calls = list(dict.fromkeys(races.calls))
+    all_of = "" if len(calls) == 1 else f", and {len(calls) - 1} more in its order,"
+    for early, late in calls:
         yield Diagnostic(
-            "missing-edge", second.file, second.line,
-            f"{_caller(second)} does not wait until {_caller(first)} has made its call at "
-            f"{PurePath(first.file).name}:{first.line}; with that call first{all_of} the program "
+            "missing-edge", late.file, late.line,
+            f"{_caller(late)} does not wait until {_caller(early)} has made its call at "
+            f"{PurePath(early.file).name}:{early.line}; with that call first{all_of} the program "
             f"is proved, in {schedules} schedules")
 
 
@@ -111,7 +110,8 @@ class _Races:
     base: Base
     make_token: MakeToken
     reports: dict[Race, Race] = field(default_factory=dict)
-    calls: list[Race] = field(default_factory=list)  # those that calls of host threads decide
+    # Calls of host threads that make the difference if the second is made first.
+    calls: list[tuple[Spot, Spot]] = field(default_factory=list)
 
     def show(self, report: Race, schedules: Iterable[Schedule]) -> None:
         """Run them until the output is another."""
@@ -125,13 +125,18 @@ class _Races:
                 return
 
     def show_calls(
-        self, trace: Trace, conflict: Conflict, schedules: Iterable[Schedule]
-    ) -> None:
-        """A conflict that calls of two host threads decide; a race where that matters."""
-        report = _race(trace, conflict, threads=True)
+        self, trace: Trace, conflict: Conflict, calls: tuple[int, int],
+        schedules: Iterable[Schedule],
+    ) -> None:  # fmt: skip
+        """A conflict that two calls of host threads decide; a race where that matters."""
+        spots = (_spot(trace, i, thread=True) for i in (conflict.first, conflict.second))
+        report = Race(conflict.hazard, memory_name(trace, conflict), False, None, *spots)
+        if report in self.reports:
+            return
         self.show(report, schedules)
         if self.reports[report].changes_output:
-            self.calls.append(report)
+            early, late = (_spot(trace, index, thread=True) for index in calls)
+            self.calls.append((early, late))
         else:
             del self.reports[report]
 
@@ -149,17 +154,19 @@ def _show_races(base: Base, races: _Races) -> None:
             races.show(_race(trace, conflict), called(run, [schedule]))
 
 
-def _race(trace: Trace, conflict: Conflict, threads: bool = False) -> Race:
-    """``threads``: say which host threads made the calls."""
-    spots = []
-    for index in (conflict.first, conflict.second):
-        step = trace.steps[index]
-        site = trace.sites[step.site]
-        who = trace.agents[step.agent].name
-        if threads and step.agent != step.issuer:
-            who = f"{who}, by {trace.agents[step.issuer].name}"
-        spots.append(Spot(site.file, site.line, step.op, who))
+def _race(trace: Trace, conflict: Conflict) -> Race:
+    spots = (_spot(trace, index) for index in (conflict.first, conflict.second))
     return Race(conflict.hazard, memory_name(trace, conflict), False, None, *spots)
+
+
+def _spot(trace: Trace, index: int, thread: bool = False) -> Spot:
+    """``thread``: say which host thread made the call."""
+    step = trace.steps[index]
+    site = trace.sites[step.site]
+    who = trace.agents[step.agent].name
+    if thread and step.agent != step.issuer:
+        who = f"{who}, by {trace.agents[step.issuer].name}"
+    return Spot(site.file, site.line, step.op, who)
 
 
 def _contradiction(base: Base, judged: Judged) -> None:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import NamedTuple
 
 from .edges import path
 from .order import implied
@@ -40,27 +41,38 @@ def unfixed(trace: Trace, found: Analysis) -> list[Conflict]:
     return left
 
 
-def pairs_of(trace: Trace, found: Analysis) -> list[tuple[int, int]]:
-    """Pairs of calls that decide those conflicts, in the order in which they were made: the two
-    accesses, or, where one of those is known to be issued first, what then orders them and might
-    come too early (a wait, a sync) and what it has to find (the record, the last enqueue).
+class Calls(NamedTuple):
+    """Pairs of calls that decide conflicts, in the order in which they were made."""
+
+    pairs: list[tuple[int, int]]
+    complete: bool  # no conflict is left without all of its pairs
+
+
+def calls_of(trace: Trace, found: Analysis) -> Calls:
+    """The pairs for `unfixed`: the two accesses, or, where one of those is known to be issued
+    first, what then orders them and might come too early (a wait, a sync) and what it has to find
+    (the record, the last enqueue).
     """
     conflicts = unfixed(trace, found)
     if not conflicts:
-        return []
+        return Calls([], True)
     before, every, gaps = _calls_before(trace), range(len(trace.steps)), _Split(trace).gaps
     pairs: set[tuple[int, int]] = set()
+    complete = True
     for rank, conflict in enumerate(conflicts):
         first, second = conflict.first, conflict.second
         if not implied(before, every, first, second, ()):
             pairs.add((first, second))
             continue
-        if rank >= MOST_CONFLICTS:
-            continue  # there are too many to run them all
         inside = [(a, b) for a, b in gaps if first <= a and b <= second]
-        pairs.update((a, b) for a, b in inside[:MOST_GAPS]
-                     if _leads(trace, first, a) and _leads(trace, b, second))
-    return sorted(pairs)
+        if rank >= MOST_CONFLICTS or len(inside) > MOST_GAPS:
+            complete = False  # too many to run them all
+            continue
+        deciding = [(a, b) for a, b in inside
+                    if _leads(trace, first, a) and _leads(trace, b, second)]
+        complete = complete and bool(deciding)
+        pairs.update(deciding)
+    return Calls(sorted(pairs), complete)
 
 
 def _leads(trace: Trace, first: int, second: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from .classes import choices, order
 from .directed import spread
 from .explore import Abandoned
-from .hostorder import pairs_of, reversible, unfixed
+from .hostorder import calls_of, reversible, unfixed
 from .judge import Base
 from .races import Analysis, Conflict
 from .schedule import Policy, Schedule
@@ -25,7 +25,8 @@ RECORDED = "recorded host order"
 
 SHARE = 4  # of the budget, one part in so many is for this
 
-Show = Callable[[Trace, Conflict, Iterator[Schedule]], None]
+Pair = tuple[int, int]  # calls, in the order in which they were made
+Show = Callable[[Trace, Conflict, Pair, Iterator[Schedule]], None]
 
 
 def unexplored(trace: Trace) -> str:
@@ -56,11 +57,12 @@ def _explored(base: Base, undecided: list[tuple[Trace, Analysis]], show: Show) -
     _count_hosts(base, True)
     try:
         for trace, found in undecided:
-            for conflict, schedules in _reversals(trace, found):
-                show(trace, conflict, schedules)
+            for conflict, pair, schedules in _reversals(trace, found):
+                show(trace, conflict, pair, schedules)
         search.exhaust(base.serial)
-        complete = search.complete and not search.too_many_variants
-        complete = complete and all(_reachable(trace, found) for trace, found in undecided)
+        base.analyse()
+        complete = search.complete and not search.too_many_variants and all(
+            calls_of(run.trace, base.analyses[key]).complete for key, run in base.variants())
     except Abandoned:
         complete = False
     search.budget = budget
@@ -71,32 +73,25 @@ def _explored(base: Base, undecided: list[tuple[Trace, Analysis]], show: Show) -
     return complete
 
 
-def _reachable(trace: Trace, found: Analysis) -> bool:
-    """Is there a pair of calls to swap for each conflict that they decide?"""
-    pairs = pairs_of(trace, found)
-    return all(any(conflict.first <= a and b <= conflict.second for a, b in pairs)
-               for conflict in unfixed(trace, found))
-
-
 def _count_hosts(base: Base, hosts: bool) -> None:
     base.search.count_hosts(hosts)
     base.analyses.clear()
     base.analyse()
 
 
-def _reversals(trace: Trace, found: Analysis) -> Iterator[tuple[Conflict, Iterator[Schedule]]]:
+def _reversals(
+    trace: Trace, found: Analysis
+) -> Iterator[tuple[Conflict, Pair, Iterator[Schedule]]]:
     """A few of each kind of conflict, with the schedules in which the other call comes first."""
-    pairs = pairs_of(trace, found)
+    pairs = calls_of(trace, found).pairs
     possible = reversible(trace, pairs)
     for conflict in spread(trace, unfixed(trace, found)):
         inside = [p for p in possible if conflict.first <= p[0] and p[1] <= conflict.second]
         for pair in inside[-2:]:  # the last calls decide
-            yield conflict, _reversed(trace, pairs, pair)
+            yield conflict, pair, _reversed(trace, pairs, pair)
 
 
-def _reversed(
-    trace: Trace, pairs: list[tuple[int, int]], pair: tuple[int, int]
-) -> Iterator[Schedule]:
+def _reversed(trace: Trace, pairs: list[Pair], pair: Pair) -> Iterator[Schedule]:
     flip = order(trace, (pair[1], pair[0]))
     kept = tuple(order(trace, other) for other in pairs if other != pair)
     policies: tuple[Policy, ...] = ("serial", "lazy")

@@ -46,6 +46,7 @@ class EventState:
     work: Work | None = None
     capture: Capture | None = None  # recorded inside this capture
     time: int | None = None  # of the record's call in ns, for elapsed_time
+    own: Hashable = None  # its key, where its latest record was early (`mutations`)
     timing: bool = False  # a record may be there for elapsed_time alone
 
 

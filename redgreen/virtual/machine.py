@@ -1,4 +1,4 @@
-"""The device's progress: queues of work, who may run next, and the trace of it all.
+"""The device's progress: queues of work, and who may run next.
 
 Nothing here knows torch. Host calls append `Work` to the queue of a stream; a schedule decides how
 far the device gets before each host step. There are three ways for work to be held back: the queue
@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from ..faults import Fault
 from ..schedule import Order, Schedule, Torn, begin
-from ..trace import Access, Agent, Allocation, EdgeSite, Kind, Note, Step, Trace
+from ..trace import Access, Kind, Trace
+from .journal import Journal
 from .priorities import Priorities
-from .sites import SiteTable
 from .work import Gate, Parted, Work
 
 POLLS = 64  # fruitless polls of one thing, after which the device must have made progress
@@ -41,8 +41,8 @@ def _thread_of(label: str) -> str:
     return label.rpartition("#")[0].partition("@")[2]
 
 
-class Machine:
-    """Agents, their queues and the trace of one run."""
+class Machine(Journal):
+    """The queues of one run, and how far they have got."""
 
     def __init__(
         self,
@@ -50,36 +50,19 @@ class Machine:
         faults: frozenset[Fault] = frozenset(),
         step_limit: int | None = None,
     ) -> None:
+        super().__init__(faults)
         self.schedule = schedule
-        self.sites = SiteTable()
-        self.trace = Trace(sites=self.sites.sites)
-        self.works: list[Work] = []
-        self.execution: list[int] = []
         self.queues: dict[int, deque[Work]] = {}
         self.error: BaseException | None = None  # sticky: raised at every later host sync
         self.on_error: Callable[[Work, BaseException], BaseException] = lambda _, e: e
         self.gates: list[Gate] = []  # closed ones
-        self.hits: dict[Fault, int] = dict.fromkeys(faults, 0)
-        self.changed: dict[Fault, int] = {}
         self.broken: list[Order] = []
         self.given_up: list[Order] = []  # of these: with more patience they might have been kept
         self.step_limit = step_limit
-        self._dropped = {f.edge: f for f in faults if f.action in ("drop", "cut")}
-        self._poisoned = {f.edge: f for f in faults if f.action == "poison"}
         self._inserted = [f for f in faults if f.action == "wait"]
-        self._edge_ids: dict[tuple[str, int], int] = {}
-        self._edge_sites: list[int] = []
-        self._host_ids: dict[int, int] = {}
-        self._labels: dict[str, int] = {}
-        self._orders: dict[str, list[Order]] = {}  # by the label that is held
         self.watched: dict[str, Work | None] = {}  # labels that orders speak of
-        for order in schedule.orders:
-            self._orders.setdefault(order.second, []).append(order)
-            self.watched[order.first] = self.watched[order.second] = None
-        self._calls: dict[str, list[Order]] = {}  # by the label whose call is held
-        for order in schedule.calls:
-            self._calls.setdefault(order.second, []).append(order)
-            self.watched[order.first] = self.watched[order.second] = None
+        self._orders = self._watch(schedule.orders)  # by the label that is held
+        self._calls = self._watch(schedule.calls)  # by the label whose call is held
         self._torn = {torn.step: torn for torn in schedule.torn}
         self._begun: list[Work] = []
         self.parted: Callable[[Work, Torn], Parted] | None = None  # how to execute in two parts
@@ -92,69 +75,24 @@ class Machine:
         self._priorities = Priorities(schedule) if schedule.policy == "pct" else None
         self._accesses = 0  # issued to streams so far
         self._running = False
-        self.thread_key: Callable[[], int] = lambda: 0  # who is running; 0 is the main thread
-        self.thread_names: dict[int, str] = {}
         self.before_step: Callable[[], None] | None = None  # host threads under control
         self.catch_up: Callable[[], None] = lambda: None  # before an allocator's question
         self.hold_up: HoldUp = lambda possible, what: False
 
-    # -- agents and edges ------------------------------------------------------------------------
+    def _watch(self, orders: Iterable[Order]) -> dict[str, list[Order]]:
+        held: dict[str, list[Order]] = {}
+        for order in orders:
+            held.setdefault(order.second, []).append(order)
+            self.watched[order.first] = self.watched[order.second] = None
+        return held
 
     def new_stream(self, name: str) -> int:
         """Adds a device agent with an empty queue."""
-        agent = len(self.trace.agents)
-        self.trace.agents.append(Agent(agent, name, False))
+        agent = self._stream(name)
         self.queues[agent] = deque()
         if name == self.schedule.stream:
             self._favourite = agent
         return agent
-
-    def host(self) -> int:
-        """The agent of the calling host thread."""
-        return self._agent_of(self.thread_key())
-
-    def knows(self, thread: int) -> bool:
-        """Has this host thread made a step?"""
-        return thread in self._host_ids
-
-    def _agent_of(self, thread: int) -> int:
-        agent = self._host_ids.get(thread)
-        if agent is None:
-            agent = self._host_ids[thread] = len(self.trace.agents)
-            name = self.thread_names.get(thread) if len(self._host_ids) > 1 else "host"
-            self.trace.agents.append(Agent(agent, name or f"host thread {thread}", True))
-        return agent
-
-    def edge(self, kind: str, captured: bool = False) -> tuple[int, bool]:
-        """The sync call site that is being called, and whether a fault takes the call out.
-
-        A call that is ``captured`` becomes part of a graph in any case, if it is merely cut.
-        """
-        site = self.sites.edge()
-        index = self._edge_ids.get((kind, site))
-        if index is None:
-            index = self._edge_ids[kind, site] = len(self.trace.edges)
-            self._edge_sites.append(site)
-            self.trace.edges.append(EdgeSite(kind, self.sites.sites[site]))
-        fault = self._dropped.get(self.trace.edges[index]) if self._dropped else None
-        if fault is None:
-            return index, False
-        self.hits[fault] += 1
-        return index, not (captured and fault.action == "cut")
-
-    def cut(self, edges: tuple[int, ...]) -> bool:
-        """Whether a fault cuts what these calls captured."""
-        return bool(self._dropped) and any(self.trace.edges[e] in self._dropped for e in edges)
-
-    def poison(self, edge: int) -> Fault | None:
-        """The poison fault of this copy site, if there is one; counts the hit."""
-        fault = self._poisoned.get(self.trace.edges[edge]) if self._poisoned else None
-        if fault is not None:
-            self.hits[fault] += 1
-        return fault
-
-    def note(self, kind: str, site: int, message: str) -> None:
-        self.trace.notes.append(Note(kind, site, message))
 
     # -- host steps ------------------------------------------------------------------------------
 
@@ -215,14 +153,6 @@ class Machine:
         self._append(work)
         work.done = True
         self.execution.append(work.index)
-
-    def issued(self, agent: int) -> bool:
-        """Was anything ever issued to this agent?"""
-        return any(w.agent == agent for w in reversed(self.works))
-
-    def trace_site(self, edge: int) -> int:
-        """The site index of an edge."""
-        return self._edge_sites[edge]
 
     def choice(
         self, op: str, pending: list[Work], key: Hashable = None,
@@ -301,15 +231,6 @@ class Machine:
         work.allocation = allocation
         return self.enqueue(work)
 
-    def wait(
-        self, agent: int, op: str, key: Hashable, after: Work | None, edges: tuple[int, ...] = ()
-    ) -> Work:
-        """The stream waits for what was published; bound now, to the latest record so far."""
-        site = self.sites.here()
-        return self.enqueue(
-            Work(agent, self.host(), Kind.ACQUIRE, op, site, key=key, after=after, edges=edges)
-        )
-
     def _enter(self, work: Work) -> None:
         if self._calls:
             self._keep_calls(work)
@@ -371,17 +292,6 @@ class Machine:
             self._label(work)
             if work.label in self.watched:
                 self.watched[work.label] = work
-
-    def _label(self, work: Work) -> None:
-        prefix = self._prefix(work)
-        count = self._labels.get(prefix, 0) + 1
-        self._labels[prefix] = count
-        work.label = f"{prefix}#{count}"
-
-    def _prefix(self, work: Work) -> str:
-        function = self.sites.sites[work.site].function
-        thread = "" if work.issuer == 0 else f"@{self.trace.agents[work.issuer].name}"
-        return f"{function}:{work.op}{thread}"
 
     # -- progress --------------------------------------------------------------------------------
 
@@ -566,7 +476,6 @@ class Machine:
     def finish(self) -> Trace:
         """Ends the run: the device finishes its work, the trace is complete."""
         self.settle()
-        trace = self.trace
         # A step that never came was not reversed either.
         for order in (*self.schedule.orders, *self.schedule.calls):
             if order not in self.broken and None in (
@@ -576,37 +485,4 @@ class Machine:
         for first in self._begun:  # no step: the second part stands for the whole
             if first.done:
                 self.execution.remove(first.index)
-        self._drop_unheard()
-        self._labels = {}
-        for work in self.works:
-            self._label(work)
-        trace.steps = [
-            Step(
-                w.index, w.agent, w.issuer, w.kind, w.op, w.site, w.label, w.accesses, w.key,
-                w.targets, w.edges, w.taken, w.allocation, w.launch, w.current,
-            )
-            for w in self.works
-        ]  # fmt: skip
-        trace.execution = self.execution
-        return trace
-
-    def _drop_unheard(self) -> None:
-        """What a host thread let go and nobody took says nothing, and may hang on real time."""
-        heard = {w.key for w in self.works if w.kind is Kind.ACQUIRE}
-        kept = [w for w in self.works if w.op != "thread release" or w.key in heard]
-        if len(kept) == len(self.works):
-            return
-        place = {w.index: i for i, w in enumerate(kept)}
-        self.execution = [place[i] for i in self.execution if i in place]
-        for i, work in enumerate(kept):
-            work.index = i
-        self.works = kept
-
-    def allocation(
-        self, memory: int, start: int, size: int, pinned: bool, site: int, stream: int
-    ) -> int:
-        index = len(self.trace.allocations)
-        self.trace.allocations.append(
-            Allocation(index, memory, start, size, pinned, site, stream)
-        )
-        return index
+        return self._steps()

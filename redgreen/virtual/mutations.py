@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..faults import Fault
 from ..moves import wrong_stream
-from ..trace import EdgeSite, Kind
+from ..trace import EdgeSite, Kind, Site
 from .memory import Block
 from .work import Work
 
@@ -31,9 +32,9 @@ _marks = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class _Sync:
-    """A host sync that is late: made after the first host access from step ``since`` on."""
+    """A host sync that is late: made when its thread has made another access."""
 
-    since: int
+    since: int  # accesses of the thread at the call
     call: Callable[[], None]
 
 
@@ -48,14 +49,17 @@ class Mutations:
         self._early = any(action == "early" for action, _ in self._faults)
         # Per stream, and capture that it is in: before its latest access; waits that are late.
         self._marked: dict[tuple[int, Capture | None], Work] = {}
-        self._own: dict[int, Hashable] = {}  # by id of an event whose latest record was early
         self._waits: dict[tuple[int, Capture | None], list[Callable[[], None]]] = {}
         self._syncs: dict[int, list[_Sync]] = {}  # by host agent
+        self._accessed: Counter[int] = Counter()  # accesses of each host agent in `_counted` steps
+        self._counted = 0
         # Of a ring that collapses: by pinned or not, and size.
         self._first: dict[tuple[Fault, bool, int], weakref.ref[Block]] = {}
         self._lives: dict[int, int] = {}  # lifetime -> uses that are left
         self._blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
         self._lived: dict[int, Fault] = {}  # lifetime -> what ends it
+        self._allocated: Counter[Site] = Counter()  # at each site, of `_known` allocations
+        self._known = 0
         self._seen = 0  # steps whose accesses were counted
 
     @staticmethod
@@ -97,14 +101,14 @@ class Mutations:
         if fault is None or mark is None:
             return False
         self._changed(fault)
-        self._own[id(event)] = self.own_key(event)
+        event.own = self.own_key(event)
         event.key, event.work, event.capture = mark.key, mark, stream.capture
         return True
 
     def own_key(self, event: EventState) -> Hashable:
         """What an event publishes under, also if its latest record was early."""
         early = isinstance(event.key, tuple) and event.key[0] == "early"
-        return self._own[id(event)] if early else event.key
+        return event.own if early else event.key
 
     def before(self, stream: StreamState, work: Work) -> None:
         """An access or a launch is about to be issued to the stream."""
@@ -149,9 +153,18 @@ class Mutations:
         if fault is None:
             return False
         self._changed(fault)
-        syncs = self._syncs.setdefault(self._machine.host(), [])
-        syncs.append(_Sync(len(self._machine.works), call))
+        me = self._machine.host()
+        self._syncs.setdefault(me, []).append(_Sync(self._accesses_of(me), call))
         return True
+
+    def _accesses_of(self, host: int) -> int:
+        """How many a thread has made so far. Each step is looked at once."""
+        works = self._machine.works
+        while self._counted < len(works):
+            work = works[self._counted]
+            self._accessed[work.agent] += work.kind is Kind.ACCESS
+            self._counted += 1
+        return self._accessed[host]
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -186,8 +199,11 @@ class Mutations:
 
     def _turn(self, fault: Fault) -> int:
         """How many allocations there were at the fault's site before the latest."""
-        trace, site = self._machine.trace, fault.edge.site
-        return sum(trace.sites[a.site] == site for a in trace.allocations) - 1
+        trace = self._machine.trace
+        for allocation in trace.allocations[self._known :]:
+            self._allocated[trace.sites[allocation.site]] += 1
+        self._known = len(trace.allocations)
+        return self._allocated[fault.edge.site] - 1
 
     def unpins(self, site: int) -> bool:
         """Whether this pinned allocation is an ordinary one."""
@@ -218,10 +234,9 @@ class Mutations:
         """Before each step of the program: host syncs that are due are made."""
         if not self._syncs:
             return
-        me, works = self._machine.host(), self._machine.works
-        put_off = self._syncs.pop(me, [])
-        due = [s for s in put_off if any(
-            work.agent == me and work.kind is Kind.ACCESS for work in works[s.since :])]
+        me = self._machine.host()
+        put_off, made = self._syncs.pop(me, []), self._accesses_of(me)
+        due = [s for s in put_off if s.since < made]
         if len(due) < len(put_off):
             self._syncs[me] = [s for s in put_off if s not in due]
         for sync in due:

@@ -43,7 +43,7 @@ def _params() -> Iterator[Any]:
         yield pytest.param(expect, id=expect.name, marks=[pytest.mark.slow] if more else [])
 
 
-@pytest.mark.parametrize("expect", _params())
+@pytest.mark.parametrize("expect", list(_params()))
 def test_corpus(expect: Expect) -> None:
     proof = redgreen.prove(
         expect.function, *expect.args, reference=expect.reference_function
