@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import pickle
 import random
@@ -81,14 +82,14 @@ def work(subject: Subject, make: Callable[[], GPU], tell_imports: bool) -> bytes
 
 
 def _execute(subject: Subject, make: Callable[[], GPU], tell_imports: bool) -> Message:
-    before = set(sys.modules)
+    last = next(reversed(sys.modules))  # to list them all would copy a page of each
     _start_state()
     subject.enter()
     with make() as gpu:
         outcome = outcome_of(subject)
         gc.collect()
         record = gpu.finish()
-    imported = list(_third_party(before, subject.program)) if tell_imports else []
+    imported = list(_third_party(last, subject.program)) if tell_imports else []
     return Message(outcome, record.trace, dict(record.hits), tuple(record.broken),
                    dict(record.changed), tuple(record.given_up), tuple(record.held), imported)
 
@@ -143,14 +144,17 @@ def _finish_script() -> None:
     atexit._run_exitfuncs()
 
 
-def _third_party(before: set[str], program: str) -> Iterator[str]:
-    """Modules from site-packages that this run imported, except the subject's own package."""
+def _third_party(last: str, program: str) -> Iterator[str]:
+    """Modules from site-packages imported after ``last``, except the subject's own package."""
+    names = list(itertools.takewhile(lambda name: name != last, reversed(sys.modules)))
+    if not names:
+        return
     roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     roots |= set(site.getsitepackages()) | {site.getusersitepackages()}
     own = program.partition(":")[0].partition(".")[0]
-    new = [(name, module) for name, module in list(sys.modules.items()) if name not in before]
-    for name, module in new:
-        origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
+    for name in reversed(names):
+        spec = getattr(sys.modules[name], "__spec__", None)
+        origin = getattr(spec, "origin", None) or ""
         if name.partition(".")[0] not in (own, "redgreen") and origin.startswith(tuple(roots)):
             yield name
 
