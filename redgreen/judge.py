@@ -60,6 +60,7 @@ class Lost:
     trace: Trace  # its own, or what is left of it when freed blocks are never found done
     conflicts: list[Conflict]
     other: bool = False  # a race becomes ordered, or a choice asks about something else
+    races: list[Conflict] = field(default_factory=list)  # those there are anyhow
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ def _lost(run: Run, trace: Trace, gone: frozenset[int], before: Analysis) -> Los
     left = {(c.first, c.second, c.memory) for c in after.races}
     conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
     other = bool(known - left) or after.truncated or questions(trace) != questions(trace, gone)
-    return Lost(run, trace, conflicts, other)
+    return Lost(run, trace, conflicts, other, list(before.races))
 
 
 def judge(base: Base, edges: frozenset[EdgeSite], action: Action = "drop") -> Judgement:
@@ -201,7 +202,8 @@ def _torn(lost: list[Lost]) -> Iterable[Schedule]:
     for part in lost:
         chosen = spread(part.trace, part.conflicts)
         yield from called(part.run, tears(part.trace, chosen))
-        yield from called(part.run, (s for _, s in long_steps(part.trace, part.conflicts, chosen)))
+        every = part.conflicts + part.races
+        yield from called(part.run, (s for _, s in long_steps(part.trace, every, chosen)))
 
 
 def _directed(lost: list[Lost]) -> Iterable[Schedule]:

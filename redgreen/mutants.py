@@ -162,9 +162,10 @@ def _foretold(base: Base, fault: Fault) -> Iterator[Lost]:
         before = base.analyses[key]
         moved = move(run.trace, fault.edge)
         known = _named(run.trace, before)
-        conflicts = _new(moved, all_races(moved), known)
+        after = all_races(moved)
+        conflicts = _new(moved, after, known)
         if conflicts:
-            yield Lost(run, moved, conflicts)
+            yield Lost(run, moved, conflicts, races=after.races)
 
 
 def _seen(base: Base, start: Run) -> Iterator[Lost]:
@@ -177,7 +178,7 @@ def _seen(base: Base, start: Run) -> Iterator[Lost]:
     other = after.truncated or _asked(trace) != _asked(serial)
     other = other or (bool(before.races) and _named(trace, after) != _named(serial, before))
     if conflicts or other or start.outcome != base.serial.outcome:
-        yield Lost(start, trace, conflicts, other)
+        yield Lost(start, trace, conflicts, other, after.races)
 
 
 _Names = set[tuple[str, str, str]]
