@@ -14,7 +14,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 from redgreen.threads.agent import current
@@ -53,6 +53,7 @@ def outside() -> Iterator[None]:
         agent.baton.come_back(agent)
 
 
+@cache
 def around(original: Function) -> Function:
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -62,6 +63,7 @@ def around(original: Function) -> Function:
     return call
 
 
+@cache
 def semaphore_methods(original: Function) -> Function:
     """For ``multiprocessing.synchronize.SemLock._make_methods``: leave only if it is taken."""
 

@@ -234,6 +234,7 @@ _add_methods()
 _MAKERS = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require")
 
 
+@functools.cache
 def _maker(original: Callable[..., Any]) -> Callable[..., Any]:
     """np.asarray and its relatives: a tracked view where they return a view, a read where not."""
 
@@ -257,6 +258,7 @@ def _same(a: PinnedArray, b: PinnedArray) -> bool:
     return (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
 
 
+@functools.cache
 def _from_numpy(original: Callable[..., Any]) -> Callable[..., Any]:
     """torch.from_numpy of a tracked array: a pinned tensor over the same bytes."""
 
@@ -285,6 +287,7 @@ def pinned(array: PinnedArray, from_numpy: Callable[..., Any]) -> torch.Tensor:
     return pinned_tensor(real, block)
 
 
+@functools.cache
 def _frombuffer(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def frombuffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -296,6 +299,7 @@ def _frombuffer(original: Callable[..., Any]) -> Callable[..., Any]:
     return frombuffer
 
 
+@functools.cache
 def from_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
     """torch.tensor reads a tracked array; torch.as_tensor and torch.asarray share it."""
     from_numpy = torch.from_numpy

@@ -241,6 +241,7 @@ def get_device_module(device: Any = None) -> Any:
     return _original_device_module(device)
 
 
+@functools.cache
 def _twin(value: Any) -> Any:
     """Another function that does the same: dynamo keeps a table of functions."""
     if not isinstance(value, FunctionType):

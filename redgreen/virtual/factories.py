@@ -49,6 +49,7 @@ def _default_device() -> torch.device | None:
     return None
 
 
+@functools.cache
 def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def factory(*args: Any, **kwargs: Any) -> Any:
@@ -64,6 +65,7 @@ def _pinning(original: Callable[..., Any]) -> Callable[..., Any]:
     return factory
 
 
+@functools.cache
 def _from_data(original: Callable[..., Any]) -> Callable[..., Any]:
     """torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor."""
 

@@ -20,6 +20,7 @@ from .tensor import VirtualTensor
 _future = torch.__future__
 
 
+@functools.cache
 def converting(original: Callable[..., Any]) -> Callable[..., Any]:
     """``nn.Module._apply``, with an exchange for the parameters that need one."""
 

@@ -160,6 +160,7 @@ def new_storage(nbytes: int) -> DeviceStorage:
     return storage_of(g.heap().allocate(nbytes, g.current().agent, g.machine.sites.here()))
 
 
+@functools.cache
 def to_device(original: Any) -> Any:
     """``UntypedStorage.to``, by which torch.load brings storages to their device."""
 
@@ -199,6 +200,7 @@ def typed_storage(self: DeviceTensor) -> torch.TypedStorage:
     )
 
 
+@functools.cache
 def use_count(original: Any) -> Any:
     """``torch._C._storage_Use_Count``, which takes the address that ``_cdata`` is elsewhere.
 

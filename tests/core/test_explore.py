@@ -13,7 +13,7 @@ from redgreen.schedule import SERIAL
 from .programs import STATEMENTS, Program, Statement, all_outcomes
 from .toy import ToyRunner
 
-EXAMPLES = 25
+EXAMPLES = 12
 PROGRAMS = st.lists(STATEMENTS, min_size=3, max_size=6)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 STOP = 3
-LIMIT = 6
+LIMIT = 4
 SPIN = 1_000_000
 
 

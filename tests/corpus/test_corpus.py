@@ -34,13 +34,13 @@ HAZARDS = frozenset({"RAW", "WAR", "WAW", "UAF", "HOST-RAW", "HOST-WAR", "HOST-W
 
 
 def _params() -> Iterator[Any]:
-    """All records; of each typical program the first right and the first wrong variant."""
+    """Of each program the first right and the first wrong variant; the others are slow."""
     seen: set[tuple[str, str]] = set()
     for expect in EXPECTATIONS:
         kind = expect.subject.partition(":")[0], expect.green
-        more = kind in seen and kind[0].startswith("extra_")
+        marks = [pytest.mark.slow] if kind in seen else []
         seen.add(kind)
-        yield pytest.param(expect, id=expect.name, marks=[pytest.mark.slow] if more else [])
+        yield pytest.param(expect, id=expect.name, marks=marks)
 
 
 @pytest.mark.parametrize("expect", list(_params()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import redgreen
@@ -204,6 +205,7 @@ def eager() -> list[torch.Tensor]:
     return seen
 
 
+@pytest.mark.slow  # 16 s
 def test_graphed_callables_are_proved_against_eager() -> None:
     proof = redgreen.prove(graphed, reference=eager)
     assert (proof.green.verdict, proof.green.reference) == ("proved", "identical")

@@ -11,6 +11,9 @@ import redgreen
 from redgreen.backend import ALLOCATORS
 
 MIB = 1 << 20
+# The same code of ours serves expandable segments in these.
+SOME = [pytest.param(name, marks=[pytest.mark.slow] if name == "expandable" else [])
+        for name in ALLOCATORS]  # fmt: skip
 Program = Callable[[], torch.Tensor]
 
 
@@ -67,7 +70,7 @@ def on_another_stream(follows: bool) -> Callable[[torch.Tensor], None]:
     return take
 
 
-@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("allocator", SOME)
 def test_the_next_allocation_of_the_stream_takes_the_block(allocator: str) -> None:
     assert verdicts(lent(True, taking(512)), allocator) == ("proved", "load-bearing")
     assert verdicts(lent(False, taking(512)), allocator) == ("refuted", "")
@@ -96,7 +99,7 @@ def test_in_one_segment_neighbours_merge_natively_as_well() -> None:
     assert verdicts(program, "native") == ("proved", "load-bearing")
 
 
-@pytest.mark.parametrize("follows", [True, False])
+@pytest.mark.parametrize("follows", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("allocator", "verdict"), [
     ("native", "redundant"), ("expandable", "redundant"), ("stream-ordered", "load-bearing"),
 ])  # fmt: skip
@@ -156,13 +159,13 @@ def leaning(joined: bool) -> Program:
     return program
 
 
-@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("allocator", SOME)
 def test_the_wait_that_a_reuse_implies_hides_no_race(allocator: str) -> None:
     assert redgreen.prove(leaning(False), allocator=allocator).green.verdict == "refuted"
     assert redgreen.prove(leaning(True), allocator=allocator).green.verdict == "proved"
 
 
-@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("allocator", SOME)
 def test_the_block_that_is_taken_only_if_another_is_not_done(allocator: str) -> None:
     """When all is done, nothing is asked about the second block: the first one is taken."""
 
