@@ -43,8 +43,10 @@ def terminal(
     warm: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Terminal]:
     """A terminal of 80 columns, without the settings of whoever runs the tests."""
-    for name in ("PYTEST_ADDOPTS", "CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR"):
+    for name in ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
+    # This process has imported redgreen, an installation for development perhaps.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-W ignore::pytest.PytestAssertRewriteWarning")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
 

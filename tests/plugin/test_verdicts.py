@@ -120,7 +120,7 @@ def test_hangs():
 
 def test_what_passes_and_what_failing_items_say(project: pytest.Pytester) -> None:
     project.makepyfile(test_a=SUBJECTS)
-    result = project.runpytest("-rA", "-q")
+    result = project.runpytest("-rA", "-q", "-W", "ignore::pytest.PytestAssertRewriteWarning")
     found = {name.removeprefix("test_a.py::test_"): word for name, word in outcome(result).items()}
     failed = {name for name, word in found.items() if word == "FAILED"}
     assert failed == {
