@@ -128,15 +128,16 @@ def _carries(trace: Trace, conflict: Conflict, edge: int) -> bool:
             mine = edge in step.edges
             if source is not None:
                 mine = mine or edge in trace.steps[source].edges
-            if not mine or not _leads(trace, index, conflict.second):
+            if not mine or not leads(trace, index, conflict.second):
                 continue
             starts = [source] if source is not None else _last_of(trace, conflict.first, index)
-            if any(_leads(trace, conflict.first, start) for start in starts):
+            if any(leads(trace, conflict.first, start) for start in starts):
                 return True
     return False
 
 
-def _leads(trace: Trace, first: int, second: int) -> bool:
+def leads(trace: Trace, first: int, second: int) -> bool:
+    """Does first come before second, or is it the same step?"""
     return first == second or path(trace, first, second) is not None
 
 

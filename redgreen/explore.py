@@ -13,6 +13,7 @@ from itertools import islice
 from .classes import Neighbour, Variant, decided, neighbours, variant
 from .describe import place
 from .faults import Fault
+from .hostorder import calls_of
 from .races import all_races
 from .run import Outcome, Run, Runner
 from .schedule import Order, Schedule
@@ -129,6 +130,9 @@ class Search:
                 if reached not in known:
                     known.add(reached)
                     queue.append(run)
+        if self.hosts and not all(calls_of(run.trace, all_races(run.trace)).complete
+                                  for run in self.variants.values()):
+            self.gap = self.gap or "not all pairs of calls that decide a conflict are known"
         self.complete, self.classes = not self.gap, len(known)
         return None
 

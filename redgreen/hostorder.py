@@ -11,34 +11,34 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from .edges import path
-from .order import implied
+from .edges import leads
+from .order import NOTHING, implied, vanishes
 from .races import Analysis, Conflict, analyse
-from .trace import Agent, Kind, Step, Trace
+from .trace import Agent, Allocation, Kind, Step, Trace
 
 MOST_GAPS = 64  # that are looked at for one conflict
 MOST_CONFLICTS = 256  # for which they are looked at
 
 
-def unfixed(trace: Trace, found: Analysis) -> list[Conflict]:
-    """Conflicts that are no races of ``trace`` and that no order of host threads decides.
+def unfixed(trace: Trace, found: Analysis, gone: Set[int] = NOTHING) -> list[Conflict]:
+    """Conflicts that are no races of ``trace`` without the edges, which are in ``found``, and that
+    no order of host threads decides.
 
-    Not those of two lifetimes: who took a block came after who freed it, by the allocator's lock.
+    Memory is handed out under a lock: who took a block came after who freed it, or would have got
+    another one. That orders the uses of the block, and nothing else.
     """
     if len({step.issuer for step in trace.steps}) < 2:
         return []
-    split, origin = _Split(trace).trace()
     races = {(race.first, race.second, race.memory) for race in found.races}
-    left = []
-    for race in analyse(split).races:
-        first, second = origin[race.first], origin[race.second]
-        if race.hazard != "UAF" and (first, second, race.memory) not in races:
-            left.append(replace(race, first=first, second=second))
-    return left
+    left = _Split(trace, gone).races()
+    if any(race.hazard == "UAF" for race in left):
+        left = [race for race in left if race.hazard != "UAF"]
+        left += [race for race in _Split(trace, gone, True).races() if race.hazard == "UAF"]
+    return [race for race in left if (race.first, race.second, race.memory) not in races]
 
 
 class Calls(NamedTuple):
@@ -51,32 +51,41 @@ class Calls(NamedTuple):
 def calls_of(trace: Trace, found: Analysis) -> Calls:
     """The pairs for `unfixed`: the two accesses, or, where one of those is known to be issued
     first, what then orders them and might come too early (a wait, a sync) and what it has to find
-    (the record, the last enqueue).
+    (the record, the last enqueue), or too late to find a record that another one has replaced.
+
+    The launch of a graph is one call, which its first step stands for.
     """
     conflicts = unfixed(trace, found)
     if not conflicts:
         return Calls([], True)
-    before, every, gaps = _calls_before(trace), range(len(trace.steps)), _Split(trace).gaps
+    before, every, split = _calls_before(trace), range(len(trace.steps)), _Split(trace)
     pairs: set[tuple[int, int]] = set()
     complete = True
     for rank, conflict in enumerate(conflicts):
         first, second = conflict.first, conflict.second
+        if conflict.hazard == "UAF":
+            complete = False  # no schedule can keep back the allocation that takes the block
+            continue
         if not implied(before, every, first, second, ()):
             pairs.add((first, second))
             continue
-        inside = [(a, b) for a, b in gaps if first <= a and b <= second]
+        inside = [gap for gap in split.gaps if first <= gap.source and gap.through <= second]
         if rank >= MOST_CONFLICTS or len(inside) > MOST_GAPS:
             complete = False  # too many to run them all
             continue
-        deciding = [(a, b) for a, b in inside
-                    if _leads(trace, first, a) and _leads(trace, b, second)]
+        deciding = [gap.pair for gap in inside
+                    if leads(trace, first, gap.source) and leads(trace, gap.through, second)]
         complete = complete and bool(deciding)
         pairs.update(deciding)
-    return Calls(sorted(pairs), complete)
+    heads = _heads(trace)
+    return Calls(sorted({(heads[a], heads[b]) for a, b in pairs}), complete)
 
 
-def _leads(trace: Trace, first: int, second: int) -> bool:
-    return first == second or path(trace, first, second) is not None
+def _heads(trace: Trace) -> list[int]:
+    """For each step the first one of its launch, or itself."""
+    launches: dict[int, int] = {}
+    return [launches.setdefault(step.launch, step.index) if step.launch else step.index
+            for step in trace.steps]
 
 
 def reversible(trace: Trace, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -107,11 +116,21 @@ def _calls_before(trace: Trace) -> list[list[int]]:
     return before
 
 
-class _Split:
-    """What each thread knows, and the trace that is left of it."""
+class _Gap(NamedTuple):
+    """What the order of two calls decides: whether ``through`` comes after ``source``."""
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+    pair: tuple[int, int]  # calls as they were made; the other order is possible
+    source: int
+    through: int
+
+
+class _Split:
+    """What each thread knows, and the trace that is left of it, without the edges that are gone."""
+
+    def __init__(self, trace: Trace, gone: Set[int] = NOTHING, reuse: bool = False) -> None:
+        """``reuse``: who takes a block knows what its last owner knew."""
+        self._trace, self._reuse = trace, reuse
+        self._steps = [step for step in trace.steps if not vanishes(step, gone)]
         self._agents = list(trace.agents)
         self._parts: dict[tuple[int, int], int] = {}  # (stream, thread) -> agent
         # thread -> other thread -> one past the last step of it that is known to come before
@@ -119,11 +138,14 @@ class _Split:
         self._let_go: dict[Hashable, dict[int, int]] = {}
         self._issued: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
         self._marks: defaultdict[Hashable, list[int]] = defaultdict(list)
+        self._waits: defaultdict[Hashable, list[int]] = defaultdict(list)
         self._after: dict[int, list[int]] = {}  # step -> steps of other threads before it
         self._bound: dict[int, int] = {}  # step -> the publication that it acquires
-        # A call, and one of another thread that it came after without knowing.
-        self.gaps: list[tuple[int, int]] = []
-        for step in trace.steps:
+        self._lost: set[int] = set()  # waits whose record another one may have replaced
+        self._lives = _Lives(trace)
+        self._takes: dict[int, list[int]] = {}  # step -> lifetimes that had ended before
+        self.gaps: list[_Gap] = []
+        for step in self._steps:
             self._visit(step)
 
     # -- who knows what
@@ -132,23 +154,55 @@ class _Split:
         me = self._known[step.issuer]
         me[step.issuer] = step.index + 1
         host = self._trace.agents[step.agent].host
-        if host and step.kind is Kind.PUBLISH:
+        if self._reuse:
+            self._take(step)
+        if host and step.kind is Kind.FREE:
+            self._lives.free(step.allocation)
+            self._let_go["freed", step.allocation] = dict(me)
+        elif host and step.kind is Kind.PUBLISH:
             self._let_go[step.key] = dict(me)
         elif host and step.kind is Kind.ACQUIRE and step.key in self._let_go:
-            for thread, count in self._let_go[step.key].items():
-                me[thread] = max(me.get(thread, 0), count)
+            self._learn(me, step.key)
         elif step.key is not None and _acquires(step):
-            known = (i for i in reversed(self._marks[step.key]) if self._knows(step, i))
-            self._bound[step.index] = next(known, -1)
-            latest = self._marks[step.key][-1:]
-            self.gaps += [(mark, step.index) for mark in latest if mark != self._bound[step.index]]
+            self._bind(step)
         streams = step.targets if host else (step.agent,)
         if not host or step.kind is Kind.DRAIN or _acquires(step):
             self._after[step.index] = [i for stream in streams for i in self._before(step, stream)]
         if not host:
             self._issued[step.agent].setdefault(step.issuer, []).append(step.index)
             if step.kind is Kind.PUBLISH:
-                self._marks[step.key].append(step.index)
+                self._mark(step)
+
+    def _learn(self, me: dict[int, int], key: Hashable) -> None:
+        for thread, count in self._let_go[key].items():
+            me[thread] = max(me.get(thread, 0), count)
+
+    def _take(self, step: Step) -> None:
+        ended = list(self._lives.before(step))
+        for lifetime in ended:
+            self._learn(self._known[step.issuer], ("freed", lifetime))
+        if ended:
+            self._takes[step.index] = ended
+
+    def _bind(self, step: Step) -> None:
+        """A wait finds the last record that its thread knows of."""
+        known = (i for i in reversed(self._marks[step.key]) if self._knows(step, i))
+        bound = self._bound[step.index] = next(known, -1)
+        for mark in self._marks[step.key][-1:]:
+            if mark != bound:
+                self.gaps.append(_Gap((mark, step.index), mark, step.index))
+        self._waits[step.key].append(step.index)
+
+    def _mark(self, step: Step) -> None:
+        """A record on another stream that might come before an earlier wait takes its place."""
+        for wait in self._waits[step.key]:
+            bound = self._bound[wait]
+            if bound >= 0 and not self._knows(step, wait) and (
+                self._trace.steps[bound].agent != step.agent
+            ):
+                self._lost.add(wait)
+                self.gaps.append(_Gap((wait, step.index), bound, wait))
+        self._marks[step.key].append(step.index)
 
     def _knows(self, step: Step, index: int) -> bool:
         return index < self._known[step.issuer].get(self._trace.steps[index].issuer, 0)
@@ -161,36 +215,45 @@ class _Split:
             if thread != step.issuer and count:
                 last.append(issued[count - 1])
             if thread != step.issuer and count < len(issued):
-                self.gaps.append((issued[-1], step.index))
+                self.gaps.append(_Gap((issued[-1], step.index), issued[-1], step.index))
         return last
 
     # -- what is left
 
-    def trace(self) -> tuple[Trace, list[int]]:
+    def races(self) -> list[Conflict]:
+        """Of the split trace, by the steps of the trace."""
+        split, origin = self._split()
+        return [replace(race, first=origin[race.first], second=origin[race.second])
+                for race in analyse(split).races]
+
+    def _split(self) -> tuple[Trace, list[int]]:
         """The split trace, and which step each of its steps was."""
         awaited = {index for before in self._after.values() for index in before}
         steps: list[Step] = []
         origin: list[int] = []
 
-        def put(s: Step, kind: Kind, key: Hashable, whole: bool) -> None:
+        def put(s: Step, kind: Kind, key: Hashable, agent: int, whole: bool = False) -> None:
             origin.append(s.index)
             accesses = s.accesses if whole else ()
             parts = tuple(self._part(stream, s.issuer) for stream in s.targets) if whole else ()
-            steps.append(Step(len(steps), self._part(s.agent, s.issuer), s.issuer, kind, s.op,
-                              s.site, s.label, accesses, key, parts, s.edges, s.taken,
-                              s.allocation))  # fmt: skip
+            steps.append(Step(len(steps), self._part(agent, s.issuer), s.issuer, kind, s.op,
+                              s.site, s.label, accesses, key, parts, (), s.taken, s.allocation))
 
-        for step in self._trace.steps:
+        for step in self._steps:
+            for lifetime in self._takes.get(step.index, ()):
+                put(step, Kind.ACQUIRE, ("freed", lifetime), step.issuer)
             for index in self._after.get(step.index, ()):
-                put(step, Kind.ACQUIRE, ("issued", index), False)
-            put(step, step.kind, self._key(step), True)
+                put(step, Kind.ACQUIRE, ("issued", index), step.agent)
+            put(step, step.kind, self._key(step), step.agent, True)
             if step.index in awaited:
-                put(step, Kind.PUBLISH, ("issued", step.index), False)
+                put(step, Kind.PUBLISH, ("issued", step.index), step.agent)
+            if step.kind is Kind.FREE:
+                put(step, Kind.PUBLISH, ("freed", step.allocation), step.agent)
         return replace(self._trace, agents=self._agents, steps=steps), origin
 
     def _key(self, step: Step) -> Hashable:
         if step.index in self._bound:
-            return "mark", self._bound[step.index]
+            return "mark", -1 if step.index in self._lost else self._bound[step.index]
         if step.kind is Kind.PUBLISH and not self._trace.agents[step.agent].host:
             return "mark", step.index
         return step.key
@@ -207,3 +270,34 @@ class _Split:
 
 def _acquires(step: Step) -> bool:
     return step.kind is Kind.ACQUIRE or (step.kind is Kind.CHOICE and step.taken)
+
+
+class _Lives:
+    """Which lifetimes of a range had ended when the next one began."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._begun: set[int] = set()
+        self._freed: defaultdict[int, list[Allocation]] = defaultdict(list)  # of each memory
+
+    def free(self, lifetime: int) -> None:
+        ended = self._trace.allocations[lifetime]
+        self._freed[ended.memory].append(ended)
+
+    def before(self, step: Step) -> Iterator[int]:
+        """Those that the step, or the allocation in front of it, comes after."""
+        if step.kind is Kind.CHOICE and step.allocation >= 0:
+            yield step.allocation
+        for access in step.accesses:
+            if access.lifetime >= 0 and access.lifetime not in self._begun:
+                self._begun.add(access.lifetime)
+                yield from self._replaced(self._trace.allocations[access.lifetime])
+
+    def _replaced(self, new: Allocation) -> Iterator[int]:
+        freed = self._freed[new.memory]
+        stop = new.start + new.size
+        for old in list(freed):
+            if old.start < stop and new.start < old.start + old.size:
+                yield old.id
+                if new.start <= old.start and old.start + old.size <= stop:
+                    freed.remove(old)  # who takes it after this comes after this one's free

@@ -45,7 +45,7 @@ def explore_hosts(base: Base, show: Show) -> str:
                  if unfixed(run.trace, base.analyses[key])]
     if not undecided:
         return EXPLORED
-    if base.several or not base.search.complete:
+    if base.several or not base.search.complete or base.search.too_many_variants:
         return RECORDED
     return EXPLORED if _explored(base, undecided, show) else RECORDED
 
@@ -61,8 +61,7 @@ def _explored(base: Base, undecided: list[tuple[Trace, Analysis]], show: Show) -
                 show(trace, conflict, pair, schedules)
         search.exhaust(base.serial)
         base.analyse()
-        complete = search.complete and not search.too_many_variants and all(
-            calls_of(run.trace, base.analyses[key]).complete for key, run in base.variants())
+        complete = search.complete and not search.too_many_variants
     except Abandoned:
         complete = False
     search.budget = budget

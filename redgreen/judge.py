@@ -10,6 +10,7 @@ from .classes import Variant
 from .directed import called, demonstrations, holds, spread
 from .explore import MAX_VARIANTS, Abandoned, Search
 from .faults import Action, Fault
+from .hostorder import unfixed
 from .lifetimes import without_reuse
 from .order import questions
 from .races import Analysis, Conflict, all_races, analyse
@@ -60,6 +61,7 @@ class Lost:
     trace: Trace  # its own, or what is left of it when freed blocks are never found done
     conflicts: list[Conflict]
     other: bool = False  # a race becomes ordered, or a choice asks about something else
+    calls: bool = False  # the order of host threads' calls decides more conflicts
     races: list[Conflict] = field(default_factory=list)  # those there are anyhow
 
 
@@ -93,24 +95,31 @@ def lost_orders(base: Base, edges: frozenset[EdgeSite]) -> list[Lost]:
                 found = analyse(bare, every=bool(base.analyses[key].races))
                 part = _lost(run, bare, gone, found)
                 part.conflicts = [c for c in part.conflicts if c.hazard != "UAF"]
+                part.calls = False
                 result.append(part)
-    return [part for part in result if part.conflicts or part.other]
+    return [part for part in result if part.conflicts or part.other or part.calls]
 
 
 def _lost(run: Run, trace: Trace, gone: frozenset[int], before: Analysis) -> Lost:
     after = analyse(trace, gone, every=bool(before.races))
-    known = {(c.first, c.second, c.memory) for c in before.races}
-    left = {(c.first, c.second, c.memory) for c in after.races}
-    conflicts = [c for c in after.races if (c.first, c.second, c.memory) not in known]
+    known, left = _pairs(before.races), _pairs(after.races)
+    conflicts = [c for c in after.races if _pairs([c]) - known]
     other = bool(known - left) or after.truncated or questions(trace) != questions(trace, gone)
-    return Lost(run, trace, conflicts, other, list(before.races))
+    calls = bool(_pairs(unfixed(trace, after, gone)) - _pairs(unfixed(trace, before)))
+    return Lost(run, trace, conflicts, other, calls, list(before.races))
+
+
+def _pairs(conflicts: Iterable[Conflict]) -> set[tuple[int, int, int]]:
+    return {(c.first, c.second, c.memory) for c in conflicts}
 
 
 def judge(base: Base, edges: frozenset[EdgeSite], action: Action = "drop") -> Judgement:
     """Take the edges out and compare: by the order alone where it suffices, else by runs."""
     faults = frozenset(Fault(action, edge) for edge in edges)
-    search = Search(base.runner, faults, base.budget, base.step_limit, hosts=base.search.hosts)
-    return settle(base, search, Judgement(None, lost=lost_orders(base, edges), faults=faults))
+    lost = lost_orders(base, edges)
+    hosts = base.search.hosts or any(part.calls for part in lost)
+    search = Search(base.runner, faults, base.budget, base.step_limit, hosts=hosts)
+    return settle(base, search, Judgement(None, lost=lost, faults=faults))
 
 
 def judge_edge(base: Base, edge: EdgeSite) -> Judgement:

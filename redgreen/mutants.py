@@ -20,6 +20,7 @@ from pathlib import PurePath
 
 from .explore import Abandoned, Search
 from .faults import Action, Fault, allocation_sites
+from .hostorder import unfixed
 from .judge import Base, Judgement, Lost, ending, settle
 from .lifetimes import latent_frees
 from .moves import Move, early, late, redirected
@@ -141,7 +142,9 @@ def judge_mutant(base: Base, fault: Fault) -> Judgement:
         found.reason = _nothing(fault) if search.hits else _unreached(fault)
         return found
     found.changed = None  # a bound that is hit from here on leaves it open
-    found.lost = [*_foretold(base, fault), *_seen(base, start)]
+    found.lost = [*_foretold(base, fault), *_seen(base, start, fault)]
+    if any(part.calls for part in found.lost) and not search.hosts:
+        search.count_hosts(True)
     found = settle(base, search, found, start)
     if found.changed and found.witness is None:  # fewer outcomes than the program has
         found.changed, found.reason = False, f"no outcome is new; {found.reason}"
@@ -168,8 +171,9 @@ def _foretold(base: Base, fault: Fault) -> Iterator[Lost]:
             yield Lost(run, moved, conflicts, races=after.races)
 
 
-def _seen(base: Base, start: Run) -> Iterator[Lost]:
-    """What is undecided in the mutated program's own run, and was not, or asks something else."""
+def _seen(base: Base, start: Run, fault: Fault) -> Iterator[Lost]:
+    """What is undecided in the mutated program's own run, and was not, or asks something else. What
+    is not foretold has to be looked for under other answers to its choices as well."""
     trace, serial = start.trace, base.serial.trace
     before, after = analyse(serial), analyse(trace)
     if after.races:
@@ -177,8 +181,11 @@ def _seen(base: Base, start: Run) -> Iterator[Lost]:
     conflicts = _new(trace, after, _named(serial, before))
     other = after.truncated or _asked(trace) != _asked(serial)
     other = other or (bool(before.races) and _named(trace, after) != _named(serial, before))
-    if conflicts or other or start.outcome != base.serial.outcome:
-        yield Lost(start, trace, conflicts, other, after.races)
+    other = other or (fault.action not in _MOVES and len(base.variants()) > 1)
+    calls = {_name(trace, c) for c in unfixed(trace, after)} - {
+        _name(serial, c) for c in unfixed(serial, before)}
+    if conflicts or other or calls or start.outcome != base.serial.outcome:
+        yield Lost(start, trace, conflicts, other, bool(calls), after.races)
 
 
 _Names = set[tuple[str, str, str]]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from .cells import Cell, Memory, Seen
 from .order import NOTHING, Clocks, vanishes
-from .trace import Access, Step, Trace
+from .trace import Access, Kind, Step, Trace
 
 FORGET = 1 << 16  # steps after which what no later step can race with is dropped
 
@@ -55,6 +55,8 @@ def analyse(
             clock = clocks.advance(step)
             for access in step.accesses:
                 finder.visit(step, access, clock)
+            if step.kind is Kind.FREE and hosts.several:
+                finder.frees[step.allocation] = clock.copy()
         if step.index % FORGET == FORGET - 1:
             floor = hosts.floor(clocks, step.index)
             finder.forget(floor)
@@ -72,6 +74,7 @@ class _Hosts:
 
     def __init__(self, trace: Trace) -> None:
         self._agents = len(trace.agents)
+        self.several = sum(a.host for a in trace.agents) > 1
         self._last = dict.fromkeys((a.id for a in trace.agents if a.host), -1)
         self._last |= {step.issuer: step.index for step in trace.steps}
 
@@ -107,6 +110,9 @@ class Finder:
         self._trace, self._every, self._limit = trace, every, limit
         self.memories: defaultdict[int, Memory] = defaultdict(Memory)
         self.races: dict[tuple[int, int, int], Conflict] = {}
+        # Lifetime -> the clock of its free, if several threads free and allocate. Memory is handed
+        # out under a lock: whoever has the range next comes after that free, but only with this.
+        self.frees: dict[int, list[int]] = {}
         self.samples: dict[tuple[int, int, int, int], list[tuple[int, Access, Step, Access]]] = {}
         self.count = 0
         self.truncated = False
@@ -119,11 +125,11 @@ class Finder:
         for near in cell.near:
             for agent, seen in near.writes.items():
                 if agent != me:
-                    self._meet(seen, clock[agent], step, access)
+                    self._meet(agent, seen, clock[agent], step, access)
             if access.writes:
                 for agent, seen in near.reads.items():
                     if agent != me:
-                        self._meet(seen, clock[agent], step, access)
+                        self._meet(agent, seen, clock[agent], step, access)
         for table in [cell.reads] * access.reads + [cell.writes] * access.writes:
             history = table.setdefault(me, [])
             if history and not self._every:
@@ -151,18 +157,27 @@ class Finder:
             memory.forget(floor)
             if not memory.cells:
                 del self.memories[id]
+        self.frees = {id: clock for id, clock in self.frees.items()
+                      if any(map(int.__gt__, clock, floor))}
 
-    def _meet(self, seen: list[Seen], known: int, step: Step, access: Access) -> None:
+    def _meet(self, agent: int, seen: list[Seen], known: int, step: Step, access: Access) -> None:
         """``known``: one past the last step of the other agent that comes before this one."""
         index, earlier = seen[-1]
-        if index < known:
+        if index < known or self._freed(agent, index, earlier, access):
             self.count += 1
             self._sample(index, earlier, step, access)
             return
         for index, earlier in reversed(seen):
-            if index < known:
+            if index < known or self._freed(agent, index, earlier, access):
                 break
             self._race(index, earlier, step, access)
+
+    def _freed(self, agent: int, index: int, earlier: Access, access: Access) -> bool:
+        """Did the earlier use come before the free of its lifetime?"""
+        if earlier.lifetime == access.lifetime or not self.frees:
+            return False
+        clock = self.frees.get(earlier.lifetime)
+        return clock is not None and clock[agent] > index
 
     def _race(self, index: int, earlier: Access, step: Step, access: Access) -> None:
         key = (index, step.index, access.memory)

@@ -110,6 +110,7 @@ class CUDAGraph:
             capture_error(g, "graph replay")
         self._instantiated = True
         machine = g.machine
+        machine.turn("replay")  # before the launch, which is one call, looks at the latest one
         me, site = machine.host(), machine.sites.here()
         start = Work(stream.agent, me, Kind.PUBLISH, "replay", site, self._wind())
         if g.mutations is not None:

@@ -101,35 +101,37 @@ class _InProcess:
             record = gpu.finish()
         if all(fault.action == "drop" for fault in faults):  # others make another program
             dropped = frozenset(self.source.lines[fault.edge.site.line] for fault in faults)
-            self.seen.append(Seen(schedule, dropped, self._values(outcome.leaves)))
+            self.seen.append(Seen(schedule, dropped, values(self.program, outcome.leaves)))
         return Run(schedule, faults, outcome, record.trace, dict(record.hits),
                    tuple(record.broken), dict(record.changed))
 
     def _call(self) -> Outcome:
         return Outcome("returned", flatten(self.function()))
 
-    def _values(self, leaves: tuple[Leaf, ...]) -> Expected:
-        """Numbers by output, one for each piece."""
-        found: list[tuple[int, ...]] = []
-        row: list[float] = []
-        for leaf in (*leaves, Leaf("", "list of 0", b"")):
-            if leaf.form in ("int", "float"):
-                whole = leaf.form == "int"
-                row.append(int(leaf.data) if whole else struct.unpack("<d", leaf.data)[0])
-                continue
-            if row:
-                found.append(self._pieces(row))
-                row = []
-            if leaf.form == "bool":
-                found.append((int(leaf.data == b"True"),))
-            elif leaf.form.startswith("tensor"):
-                letter = "q" if self.program.dtype == "int64" else "f"
-                count = len(leaf.data) // struct.calcsize(letter)
-                found.append(self._pieces(list(struct.unpack(f"<{count}{letter}", leaf.data))))
-        return tuple(found)
 
-    def _pieces(self, row: list[float]) -> tuple[int, ...]:
-        width = WIDTH[self.program.dtype]
-        pieces = [row[i : i + width] for i in range(0, len(row), width)]
-        assert all(len(set(piece)) == 1 for piece in pieces), f"a piece is cut: {row}"
-        return tuple(int(v) for v, *_ in pieces)
+def values(program: Program, leaves: tuple[Leaf, ...]) -> Expected:
+    """Numbers by output, one for each piece."""
+    found: list[tuple[int, ...]] = []
+    row: list[float] = []
+    for leaf in (*leaves, Leaf("", "list of 0", b"")):
+        if leaf.form in ("int", "float"):
+            whole = leaf.form == "int"
+            row.append(int(leaf.data) if whole else struct.unpack("<d", leaf.data)[0])
+            continue
+        if row:
+            found.append(_pieces(program, row))
+            row = []
+        if leaf.form == "bool":
+            found.append((int(leaf.data == b"True"),))
+        elif leaf.form.startswith("tensor"):
+            letter = "q" if program.dtype == "int64" else "f"
+            count = len(leaf.data) // struct.calcsize(letter)
+            found.append(_pieces(program, list(struct.unpack(f"<{count}{letter}", leaf.data))))
+    return tuple(found)
+
+
+def _pieces(program: Program, row: list[float]) -> tuple[int, ...]:
+    width = WIDTH[program.dtype]
+    pieces = [row[i : i + width] for i in range(0, len(row), width)]
+    assert all(len(set(piece)) == 1 for piece in pieces), f"a piece is cut: {row}"
+    return tuple(int(v) for v, *_ in pieces)
