@@ -72,14 +72,12 @@ def judge_program(base: Base, make_token: MakeToken) -> Judged:
 
 def _missing_order(races: _Races, schedules: int) -> Iterator[Diagnostic]:
     """In the recorded order of the calls of host threads there was one outcome."""
-    calls = list(dict.fromkeys(races.calls))
-    all_of = "" if len(calls) == 1 else f", and {len(calls) - 1} more in its order,"
-    for early, late in calls:
+    for early, late in dict.fromkeys(races.calls):
         yield Diagnostic(
             "missing-edge", late.file, late.line,
             f"{_caller(late)} does not wait until {_caller(early)} has made its call at "
-            f"{PurePath(early.file).name}:{early.line}; with that call first{all_of} the program "
-            f"is proved, in {schedules} schedules")
+            f"{PurePath(early.file).name}:{early.line}; with the calls in the recorded order, that "
+            f"one first, {schedules} schedules have one outcome")
 
 
 def _caller(spot: Spot) -> str:

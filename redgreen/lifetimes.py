@@ -31,12 +31,12 @@ def without_reuse(trace: Trace) -> Trace | None:
     return replace(trace, steps=steps)
 
 
-Pool = tuple[bool, int]  # pinned or not, and the stream that blocks are taken on again
+Pool = tuple[bool, int]  # pinned or not, and the stream that takes blocks again (-1: any)
 
 
 def pool_of(trace: Trace, allocation: int) -> Pool:
     where = trace.allocations[allocation]
-    return where.pinned, where.stream
+    return where.pinned, -1 if trace.one_pool else where.stream
 
 
 def reuse_matters(trace: Trace) -> Set[Pool]:

@@ -210,7 +210,7 @@ def _asked(trace: Trace) -> list[tuple[str, tuple[str, ...], bool]]:
 
 
 def _unreached(fault: Fault) -> str:
-    if fault.action == "free":
+    if fault.action in ("free", "collapse"):
         return "its memory is of a private pool, which is left alone"
     return "the fault was not reached"
 
@@ -227,7 +227,8 @@ def _nothing(fault: Fault) -> str:
 
 
 def _survived(fault: Fault, start: Run, found: Judgement) -> str:
-    why = found.reason or "every conflict has its order all the same"
+    lost = any(part.conflicts or part.calls for part in found.lost)
+    why = found.reason if lost else "every conflict has its order all the same"
     if fault.action != "free":
         return why
     trace = start.trace

@@ -55,7 +55,8 @@ class Run:
     trace: Trace
     hits: Mapping[Fault, int] = field(default_factory=dict)  # how often each fault was reached
     broken: tuple[Order, ...] = ()  # orders that could not be kept
-    changed: Mapping[Fault, int] = field(default_factory=dict)  # poison: bytes that differed
+    # Poison: bytes that differed. A moved call or changed allocation: instances that were another.
+    changed: Mapping[Fault, int] = field(default_factory=dict)
     given_up: tuple[Order, ...] = ()  # broken ones that might have been kept with more patience
     # On a real GPU: orders of which it was observed that the second had not run when the first had.
     held: tuple[Order, ...] = ()

@@ -25,9 +25,9 @@ Taken, it is an ACQUIRE as well. Where the order decides the answer it is no cho
 
 A free first publishes its markers, one per ``record_stream``-ed stream (PUBLISH steps whose
 ``allocation`` is the lifetime that ends and whose ``edges`` are the record_stream calls), then the
-FREE step. The allocation that takes the block asks one CHOICE per marker, ``allocation`` set again.
-Under the stream-ordered allocator the allocating stream has a marker too, without edges, and
-nothing is asked about markers that the order puts before the allocation.
+FREE step. An allocation asks a CHOICE, ``allocation`` set again, about each marker that decides
+which block it takes. Under the stream-ordered allocator the allocating stream has a marker too,
+without edges, and nothing is asked about markers that the order puts before the allocation.
 """
 
 from __future__ import annotations
@@ -157,6 +157,7 @@ class Trace:
     allocations: list[Allocation] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)  # issue order; steps[i].index == i
     execution: list[int] = field(default_factory=list)  # step indices as they executed
+    one_pool: bool = False  # streams take each other's freed device memory (stream-ordered)
     notes: list[Note] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)  # what the backend could not run
     escapes: list[str] = field(default_factory=list)  # blocks whose host accesses are not seen

@@ -22,7 +22,7 @@ from . import host
 from .driver import Driver
 from .facade import Facade
 from .foreign import Foreign
-from .gates import SIZE
+from .gates import SIZE, DeviceFailed
 from .recorder import Recorder
 from .session import Session
 from .watchdog import Watchdog
@@ -109,7 +109,7 @@ def _device_error(work: Any, error: BaseException) -> BaseException:
     """What the host sees at its next sync, in the words of torch."""
     if isinstance(error, torch.AcceleratorError):
         return error
-    if type(error).__name__ == "DeviceFailed":
+    if isinstance(error, DeviceFailed):
         return torch.AcceleratorError(str(error))
     return error
 

@@ -33,7 +33,8 @@ class Facade:
         self._stream_new, self._event_new = stream.__new__, event.__new__
         self._stream_sync = stream.synchronize
         self._record, self._wait = event.record, event.wait
-        self._event_sync, self._elapsed = event.synchronize, event.elapsed_time
+        self._event_sync, self._event_query = event.synchronize, event.query
+        self._elapsed = event.elapsed_time
         self._synchronize: Any = torch.cuda.synchronize
         self._sleep: Any = torch.cuda._sleep
 
@@ -190,6 +191,8 @@ class Facade:
         self.s.machine.turn("query")
         if state.work is None:
             return True
+        if state.capture is not None:  # torch refuses, in its own words
+            return bool(self._event_query(event))
         answer = self.s.machine.choice("query", [state.work], state.key)
         if answer:
             self.s.calling("event.synchronize", lambda: self._event_sync(event))
@@ -202,6 +205,8 @@ class Facade:
             return
         state = self._event(event)
         machine.turn("event.synchronize")
+        if state.capture is not None:  # torch refuses, in its own words
+            self._event_sync(event)
         if state.work is None:
             machine.note(
                 "wait-on-unrecorded-event", machine.trace_site(edge),

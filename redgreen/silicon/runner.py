@@ -37,14 +37,20 @@ class DeviceRunner(ForkedRunner):
         self, schedule: Schedule, faults: frozenset[Fault] = frozenset(),
         step_limit: int | None = None,
     ) -> Run:  # fmt: skip
-        """Execute once. Orders are between what gates can hold; the result speaks of the given."""
-        forced, meant = realizable(schedule, self._recorded)
+        """Execute once. Orders are between what gates can hold; the result speaks of the given.
+
+        The calls of host threads are left in the order in which they come, and what was asked of
+        them is given up: when a step is issued here, the device has been called already.
+        """
+        forced, meant = realizable(replace(schedule, calls=()), self._recorded)
         run = super().run(forced, faults, step_limit)
         if schedule == SERIAL and not faults:
             self._recorded = run.trace
         self.digests[schedule, faults] = run.outcome.digest()
-        back = [tuple(meant[order] for order in orders) for orders in (run.broken, run.held)]
-        return replace(run, schedule=schedule, broken=back[0], held=back[1])
+        broken, held, given_up = (tuple(meant.get(order, order) for order in orders)
+                                  for orders in (run.broken, run.held, run.given_up))
+        return replace(run, schedule=schedule, broken=broken, held=held,
+                       given_up=(*given_up, *schedule.calls))
 
     def _make(
         self, schedule: Schedule = SERIAL, faults: frozenset[Fault] = frozenset(),

@@ -37,7 +37,7 @@ class Diverged(BaseException):
 
 
 def _thread_of(label: str) -> str:
-    """The host thread that issues the step of this label, as `Machine._label` writes it."""
+    """The host thread that issues the step of this label, as `Journal._prefix` begins it."""
     return label.rpartition("#")[0].partition("@")[2]
 
 

@@ -244,6 +244,7 @@ class MemorySystem:
         self.memories: list[Memory] = []
         self.usage = Usage()
         self.device = Heap(self, self.usage, False).use(policy)
+        machine.trace.one_pool = policy == "stream-ordered"
         self.pinned = Heap(self, Usage(), True)
         self.pools: dict[tuple[int, int], Heap] = {}
         self.pattern: int | None = None  # rule switch 9: one constant for all fresh memory

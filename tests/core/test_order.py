@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.scale import pipeline
 from redgreen import races
 from redgreen.edges import cuts, path
-from redgreen.lifetimes import latent_frees
+from redgreen.lifetimes import latent_frees, reuse_matters
 from redgreen.order import clocks, predecessors, vanishes
 from redgreen.races import analyse
 from redgreen.schedule import SERIAL
@@ -253,6 +253,18 @@ def test_slices_of_one_memory_are_kept_apart() -> None:
 def test_a_free_without_a_marker_is_latent() -> None:
     b = Builder().touch(T, "r").step(HOST, Kind.FREE, allocation=0)
     assert [(f.free, f.use) for f in latent_frees(b.trace)] == [(1, 0)]
+
+
+def test_a_choice_matters_for_the_unsafe_frees_of_its_pool() -> None:
+    """Lifetime 0 is marked and asked about, lifetime 1 of the other stream is freed too early."""
+    b = Builder()
+    b.trace.allocations[1] = b.trace.allocations[1]._replace(memory=1, stream=T)
+    b.step(S, Kind.ACCESS, accesses=(Access(1, 1, Extent(0, 8, 8), True, False),))
+    b.touch(T, "r").publish(T, "m", 0, allocation=0).step(HOST, Kind.FREE, allocation=0)
+    b.step(HOST, Kind.FREE, allocation=1).step(HOST, Kind.CHOICE, key="m", allocation=0)
+    assert reuse_matters(b.trace) == set()
+    b.trace.one_pool = True
+    assert reuse_matters(b.trace) == {(False, -1)}
 
 
 def test_a_free_with_a_marker_is_safe_until_the_marker_is_dropped() -> None:
