@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from . import backend
+from .asked import asked
 from .difference import first_difference
 from .isolation import ForkedRunner, virtual_gpu
-from .mutants import asked
 from .proving import BUDGET, SubjectRaised, prove_runner
 from .report.text import folded
 from .run import Outcome

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Self
 
 from . import backend
+from .asked import asked
 from .jsonfile import JSONFile
-from .mutants import asked
 from .progress import Progress
 from .subject import UsageError, parse
 from .token import Token, decode, hash_seed

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from .classes import Variant
+from .describe import conflict_name
 from .directed import called, demonstrations, holds, spread
 from .explore import MAX_VARIANTS, Abandoned, Search
 from .faults import Action, Fault
@@ -76,6 +77,13 @@ class Judgement:
     lost: list[Lost] = field(default_factory=list)
     witness: Schedule | None = None
     faults: frozenset[Fault] = frozenset()
+
+
+def lost_names(found: Judgement) -> tuple[str, ...]:
+    """One conflict of each kind that loses its order."""
+    return tuple(dict.fromkeys(
+        conflict_name(part.trace, conflict)
+        for part in found.lost for conflict in spread(part.trace, part.conflicts, 1)))
 
 
 def indices(trace: Trace, edges: Iterable[EdgeSite]) -> frozenset[int]:

@@ -7,22 +7,21 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 
 from . import verdict
-from .describe import conflict_name, edge_ids
+from .describe import edge_ids
 from .diagnostics import at, from_trace, unique
-from .directed import spread
 from .explore import Abandoned, Search
 from .faults import Action, Fault
 from .green import MADE, InternalError, MakeToken, evidence, judge_program
 from .hosts import unexplored
-from .judge import Base, Judgement, indices, judge_edge
+from .judge import Base, Judgement, indices, judge_edge, lost_names
 from .masks import Masks, covered_by, find_masks
 from .missing import missing_waits
 from .mutants import Ring
-from .mutation import Mutants
 from .races import analyse
 from .recording import SubjectRaised, record
 from .run import Outcome, Run, Runner, step_limit
 from .schedule import LAZY
+from .scoring import Mutants
 from .trace import EdgeSite, Kind, Trace
 from .verdict import Diagnostic, Edge, Green, Proof
 
@@ -157,7 +156,7 @@ class _Edges:
     def _report(self, edge: EdgeSite) -> Edge:
         found = self.judgements[edge]
         report = _edge(self.ids[edge], edge, self.traces, "inconclusive", found.reason)
-        report = replace(report, explored=found.explored, guards=_guards(found))
+        report = replace(report, explored=found.explored, guards=lost_names(found))
         if found.changed is None:
             return report
         if found.hits == 0:
@@ -176,7 +175,7 @@ class _Edges:
         if masks := self.masks.of(edge):
             others = tuple(tuple(sorted(self.ids[e] for e in mask - {edge})) for mask in masks)
             joint = self.masks.sets[masks[0]]
-            return replace(report, verdict="masked", masked_with=others, guards=_guards(joint),
+            return replace(report, verdict="masked", masked_with=others, guards=lost_names(joint),
                            reason="alone it changes nothing", witness=self._token(joint))
         if edge in self.masks.open:
             return replace(report, reason=self.masks.open[edge])
@@ -243,9 +242,3 @@ def _instances(traces: list[Trace], edge: EdgeSite) -> int:
                 counts[step.kind] += index in step.edges
             most = max(most, *counts.values())
     return most
-
-
-def _guards(found: Judgement) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(
-        conflict_name(part.trace, conflict)
-        for part in found.lost for conflict in spread(part.trace, part.conflicts, 1)))

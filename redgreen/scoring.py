@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from . import verdict
-from .describe import conflict_name, edge_ids
-from .directed import spread
+from .describe import edge_ids
 from .faults import Action, Fault
 from .green import MakeToken, evidence
-from .judge import Base, Judgement
+from .judge import Base, Judgement, lost_names
 from .mutants import Ring, candidates, judge_mutant
 from .trace import EdgeSite
 from .verdict import Diagnostic, Mutant
@@ -58,11 +57,8 @@ class Mutants:
                         site.line, site.function, site.code, 0, "inconclusive", "interrupted")
         if found is None:
             return report
-        lost = tuple(dict.fromkeys(
-            conflict_name(part.trace, conflict)
-            for part in found.lost for conflict in spread(part.trace, part.conflicts, 1)))
-        report = replace(report, instances=found.hits, reason=found.reason, lost=lost,
-                         explored=found.explored)
+        report = replace(report, instances=found.hits, reason=found.reason,
+                         lost=lost_names(found), explored=found.explored)
         if found.changed is None:
             return report
         if found.hits == 0:
