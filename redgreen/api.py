@@ -99,6 +99,12 @@ def check(
         raise AssertionError("\n".join(lines) + detail)
 
 
+def _check_numbers(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            raise UsageError(f"{name} must be a number above zero, not {value!r}")
+
+
 def prove_subject(
     subject: Subject,
     *,
@@ -114,6 +120,7 @@ def prove_subject(
 ) -> Proof:
     """`prove` for anything that can be named on the command line."""
     wanted, places = asked(mutants, rings)
+    _check_numbers(timeout=timeout, budget=budget)
     backend.check_mutants(device, wanted)
     policy = backend.chosen(allocator)
     runner = make_runner(subject, device, policy, timeout)

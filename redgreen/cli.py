@@ -11,6 +11,7 @@ torch is imported only after the hash seed is fixed, because that starts Python 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -62,7 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader left; say nothing, and keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 4
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            print("redgreen: no space left on the device: the report is cut", file=sys.stderr)
+            return 2
         traceback.print_exc()
         print("redgreen: this is a bug in redgreen; please report it with the traceback above",
               file=sys.stderr)  # fmt: skip
@@ -158,7 +162,7 @@ def _prove(options: argparse.Namespace, _: None) -> int:
     reference = parse(options.reference) if options.reference else None
     backend.check_mutants(options.device, asked(options.mutants or (), options.ring)[0])
     backend.check(options.device, backend.chosen(options.allocator))
-    out = JSONFile(options.json) if options.json else None
+    out = JSONFile(options.json) if options.json is not None else None
     progress = Progress(quiet=options.quiet)
     progress("importing torch")
     from . import api

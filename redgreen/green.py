@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import PurePath
 
 from . import verdict
 from .classes import choices, variant
 from .describe import memory_name
 from .directed import called, demonstrations, holds, spread
+from .edges import path
 from .explore import Abandoned
 from .faults import Fault
 from .hosts import explore_hosts, unexplored
@@ -36,12 +37,14 @@ class Judged:
 
     green: Green
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    interrupted: bool = False
 
 
 def judge_program(base: Base, make_token: MakeToken) -> Judged:
     """Demonstrate, reverse races, explore; the base then knows the program's outcomes."""
     search, serial = base.search, base.serial
     races, scope, before = _Races(base, make_token), unexplored(serial.trace), 0
+    interrupted = False
     search.add(serial)
     try:
         for schedule in demonstrations(serial.trace):
@@ -54,14 +57,15 @@ def judge_program(base: Base, make_token: MakeToken) -> Judged:
         scope = explore_hosts(base, races.show_calls)
         if search.hosts:
             _show_races(base, races)
-    except Abandoned as abandoned:
+    except (Abandoned, KeyboardInterrupt) as stop:
         if not base.several:
             raise
-        search.complete, search.gap = False, str(abandoned)  # refuted it is in any case
+        interrupted = isinstance(stop, KeyboardInterrupt)  # refuted it is in any case
+        search.complete, search.gap = False, "interrupted" if interrupted else str(stop)
     base.analyse()
     reports = tuple(races.reports.values())
     judged = Judged(Green("inconclusive", len(search.all_outcomes()), search.spent + MADE,
-                          evidence(base).conflicts, None, reports, scope))
+                          evidence(base).conflicts, None, reports, scope), interrupted=interrupted)
     judged.diagnostics += _missing_order(races, before)
     _contradiction(base, judged)
     judged.green = replace(judged.green, verdict=_verdict(base, judged))
@@ -133,10 +137,24 @@ class _Races:
             return
         self.show(report, schedules)
         if self.reports[report].changes_output:
-            early, late = (_spot(trace, index, thread=True) for index in calls)
+            decisive = _record_and_wait(trace, conflict) or calls
+            early, late = (_spot(trace, index, thread=True) for index in decisive)
             self.calls.append((early, late))
         else:
             del self.reports[report]
+
+
+def _record_and_wait(trace: Trace, conflict: Conflict) -> tuple[int, int] | None:
+    """What ordered the conflict in the recorded run, if that was a wait for the record of another
+    thread: the record has to come first, which says more than that the first access has to."""
+    way = path(trace, conflict.first, conflict.second) or ()
+    for mark, wait in pairwise(way):
+        steps = trace.steps[mark], trace.steps[wait]
+        if steps[0].kind is Kind.PUBLISH and steps[1].kind is Kind.ACQUIRE and (
+            steps[0].issuer != steps[1].issuer and not trace.agents[steps[0].agent].host
+        ):
+            return mark, wait
+    return None
 
 
 def _show_races(base: Base, races: _Races) -> None:

@@ -22,6 +22,8 @@ class JSONFile:
             not self._path.is_file() or path.startswith(("/dev/", "/proc/"))
         )
         try:
+            if not path:
+                raise FileNotFoundError(None, "names no file")
             if self._path.is_dir():
                 raise IsADirectoryError(None, "is a directory")
             if self._path.exists() and not os.access(self._path, os.W_OK):

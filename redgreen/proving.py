@@ -73,12 +73,13 @@ def prove_runner(
                       base.search.spent + MADE, analyse(run.trace).count, same,
                       scope=unexplored(run.trace))
         return _stopped(subject, device, run, reason, green, edges_glob, mutants)
-    diagnostics, interrupted = judged.diagnostics, False
+    diagnostics, interrupted = judged.diagnostics, judged.interrupted
     try:
         for key, variant in base.variants():
             diagnostics += from_trace(variant.trace, base.analyses[key], base.search.hosts)
         mended = any(found.kind == "missing-edge" for found in diagnostics)
-        if judged.green.verdict == "refuted" and base.racy and not mended:
+        refuted = judged.green.verdict == "refuted"
+        if refuted and base.racy and not mended and not interrupted:
             progress("the wait that is missing", 0, 1)
             diagnostics += missing_waits(base)
     except KeyboardInterrupt:

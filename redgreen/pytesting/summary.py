@@ -85,5 +85,5 @@ def _total(found: list[Row]) -> str:
         tally[row.verdict] = tally.get(row.verdict, 0) + 1
     parts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(tally.items()))
     proved = sum(row.verdict == "proved" for row in greens)
-    return (f"{count(len(greens), 'subject')} judged, {proved} proved;"
-            f" {count(len(edges), 'edge')}{f': {parts}' if parts else ''}")
+    judged = [f"{count(len(greens), 'subject')} judged, {proved} proved"] if greens else []
+    return "; ".join([*judged, f"{count(len(edges), 'edge')}{f': {parts}' if parts else ''}"])

@@ -74,7 +74,7 @@ def _edges(
     if not edges:
         kinds = {note["kind"] for note in proof["diagnostics"]}
         why = ("no file that was asked for has one" if "no-edge-chosen" in kinds
-               else "the program made no suppressible sync call")  # fmt: skip
+               else "the program made no sync call that can be taken out")  # fmt: skip
         return [f"EDGES  none: {why}"]
     tally = Counter(edge["verdict"] for edge in edges)
     parts = [f"{tally[v]} {v}" for v in sorted(tally, key=_rank)]
@@ -84,6 +84,8 @@ def _edges(
     if tally["redundant"]:
         holds = "Redundant holds for the program, input and host order that ran, not for others."
         lines += ["", holds]
+        if proof["green"]["verdict"] == "refuted":
+            lines += ["The program is refuted. Mend that first: the right one may need them."]
     return lines
 
 

@@ -67,6 +67,7 @@ class Agent:
         self.patience = 0  # held up: how much more the others may do about it
         self.held_until = 0.0  # held up: the virtual time up to which others may wait
         self.error: BaseException | None = None  # raised where it is blocked
+        self.quiet = 0  # inside of something whose locks order nothing (`handover`)
         self.operations = 0  # since it last blocked
         self.outside = False  # in a call that really blocks, or uncontrolled for good
         self.finished = False

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from redgreen.threads import originals
 from redgreen.threads.agent import Agent, Wake, current, enter
-from redgreen.threads.locks import Lock
 from redgreen.threads.outside import outside
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ Function = Callable[..., Any]
 thread_start = threading.Thread.start
 thread_join = threading.Thread.join
 thread_is_alive = threading.Thread.is_alive
-event_is_set = threading.Event.is_set
 
 
 class SimpleQueue(queue._PySimpleQueue):  # type: ignore[name-defined,misc]
@@ -152,18 +150,6 @@ def is_alive(thread: threading.Thread) -> bool:
     agent.baton.order.acquire(agent.id, other.ended_at)
     thread_join(thread)
     return False
-
-
-def is_set(event: threading.Event) -> bool:
-    """Programs poll this without blocking; seeing it true orders them after ``set``."""
-    agent = current()
-    if agent is not None:
-        agent.baton.tick(agent)
-    answer = event_is_set(event)
-    lock = event._cond._lock  # type: ignore[attr-defined]
-    if answer and agent is not None and isinstance(lock, Lock):
-        agent.baton.order.acquire(agent.id, lock.released_at)
-    return answer
 
 
 def clock(control: Control, name: str) -> Function:

@@ -17,7 +17,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-from redgreen.threads import bindings, calls, originals
+from redgreen.threads import bindings, calls, handover, originals
 from redgreen.threads.agent import current
 from redgreen.threads.identity import number, numbered_init
 from redgreen.threads.locks import Lock, RLock
@@ -80,8 +80,8 @@ class Patches:
         self._set(threading.Thread, "start", calls.start)
         self._set(threading.Thread, "join", calls.join)
         self._set(threading.Thread, "is_alive", calls.is_alive)
-        self._set(threading.Event, "is_set", calls.is_set)
-        self._set(threading.Event, "isSet", calls.is_set)
+        for owner, name, method in handover.methods(calls.SimpleQueue):
+            self._set(owner, name, method)
         for owner, name in METHODS:
             self._set(owner, name, around(getattr(owner, name)))
         semaphore = multiprocessing.synchronize.SemLock
@@ -119,7 +119,10 @@ class Patches:
                     pool._work_queue = calls.SimpleQueue()
                     pool._idle_semaphore = threading.Semaphore(0)
                     pool._shutdown_lock = threading.Lock()
-            return original(pool, function, *args, **kwargs)
+            agent = current()
+            if agent is None:
+                return original(pool, function, *args, **kwargs)
+            return handover.quietly(agent, original, pool, function, *args, **kwargs)
 
         return submit
 

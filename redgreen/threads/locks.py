@@ -37,7 +37,7 @@ class Lock:
         taken = self._real.acquire(False)
         if not taken and blocking and timeout != 0:
             taken = self._wait(agent, None if timeout == -1 else timeout)
-        if taken:
+        if taken and not agent.quiet:
             agent.baton.order.acquire(agent.id, self.released_at)
         return bool(taken)
 

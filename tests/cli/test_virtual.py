@@ -373,6 +373,9 @@ def test_the_api_raises_what_the_command_line_prints() -> None:
         package.prove(raises, 1)
     with pytest.raises(package.UsageError, match="device 'tpu'"):
         package.prove(raises, device="tpu")
+    for wrong in ({"budget": 0}, {"timeout": -1}, {"budget": "x"}):
+        with pytest.raises(package.UsageError, match="must be a number above zero"):
+            package.prove(raises, **wrong)
     with pytest.raises(package.UsageError, match="no option 'nonsense'"):
         package.prove(raises, nonsense=1)
 
@@ -382,6 +385,30 @@ def test_installed_is_a_plain_block() -> None:
         assert torch.cuda.is_available()
         assert torch.ones(2, device="cuda").sum().item() == 2
     assert not torch.cuda.is_available()
+
+
+def test_copies_of_a_function_are_two_places(redgreen: Run, here: Path) -> None:
+    for name in ("first", "second"):
+        (here / f"{name}.py").write_text(
+            "import torch\n"
+            "def join(stream):\n"
+            "    stream.wait_stream(torch.cuda.current_stream())\n"
+        )
+    (here / "both.py").write_text(
+        "import first, second, torch\n"
+        "def run():\n"
+        "    x, side = torch.ones(8, device='cuda'), torch.cuda.Stream()\n"
+        "    first.join(side)\n"
+        "    with torch.cuda.stream(side): y = x * 2\n"
+        "    torch.cuda.synchronize()\n"
+        "    second.join(side)\n"
+        "    with torch.cuda.stream(side): z = y * 2\n"
+        "    torch.cuda.synchronize()\n"
+        "    return z\n"
+    )
+    redgreen("prove", "both.py:run", "--quiet", "--json", "out.json")
+    verdicts = {Path(e["file"]).name: e["verdict"] for e in proof()["edges"] if e["line"] == 3}
+    assert verdicts == {"first.py": "load-bearing", "second.py": "redundant"}
 
 
 def test_every_step_has_a_place_in_the_program_whoever_started_it(redgreen: Run) -> None:

@@ -358,6 +358,20 @@ def test_an_interrupt_keeps_what_is_known() -> None:
     assert verdicts == [RED, "inconclusive"]
 
 
+def test_an_interrupt_keeps_a_refutation() -> None:
+    whole = proof_of(ToyRunner(b05(False))).green.schedules
+    seen: list[int] = []
+
+    def late(number: int, run: Run) -> None:
+        seen.append(number)
+        if len(seen) == whole:  # a difference was seen before
+            raise KeyboardInterrupt
+
+    stopped = proof_of(Changed(b05(False), late))
+    assert stopped.green.verdict == "refuted" and "inconclusive" in kinds(stopped)
+    assert {edge.verdict for edge in stopped.edges} <= {"inconclusive"}
+
+
 def test_instances_count_calls() -> None:
     proved = prove(b47(True, True, True))
     assert [proved.edge(code).instances for code in ("pre", "post", "rs")] == [2, 2, 2]

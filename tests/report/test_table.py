@@ -75,6 +75,7 @@ redundant     pipeline.py:50 event.synchronize, 4 times
     covered by pipeline.py:31 wait_event
 
 Redundant holds for the program, input and host order that ran, not for others.
+The program is refuted. Mend that first: the right one may need them.
 
 RACES  1 in the program as written
 
@@ -117,7 +118,7 @@ def test_a_program_without_edges_and_a_different_reference() -> None:
     proof["edges"] = proof["diagnostics"] = []
     proof["green"] |= {"races": [], "verdict": "proved", "reference": "different", "outcomes": 1}
     text = render(proof)
-    assert "EDGES  none: the program made no suppressible sync call" in text
+    assert "EDGES  none: the program made no sync call that can be taken out" in text
     assert "reference  different: every schedule may agree and be wrong" in text
     assert "green      proved: 1 outcome in 9 schedules" in text
     assert "RACES" not in text and "WITNESSES" not in text and "DIAGNOSTICS" not in text

@@ -244,5 +244,7 @@ def test_a_lock_held_by_an_uncontrolled_thread_is_waited_for() -> None:
 
     log, done = watched(program)
     assert done and log.control is not None
-    assert log.control.uncontrolled == ["a thread that is not under control used a lock that is"]
+    # Threads of whoever runs the tests may do so as well.
+    said = "a thread that is not under control used a lock that is"
+    assert set(log.control.uncontrolled) == {said}
     thread.join()
