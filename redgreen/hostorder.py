@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .edges import leads
+from .lifetimes import latent_frees, pool_of
 from .order import NOTHING, implied, vanishes
 from .races import Analysis, Conflict, analyse
 from .trace import Agent, Allocation, Kind, Step, Trace
@@ -86,6 +87,30 @@ def _heads(trace: Trace) -> list[int]:
     launches: dict[int, int] = {}
     return [launches.setdefault(step.launch, step.index) if step.launch else step.index
             for step in trace.steps]
+
+
+def lucky_places(trace: Trace) -> list[tuple[int, int]]:
+    """An allocation of one thread and a free of another: had the free come first, as it may, the
+    allocation could have taken the block while it was still used. No conflict shows that, and no
+    schedule can keep back an allocation."""
+    if len({step.issuer for step in trace.steps}) < 2:
+        return []
+    first: dict[int, int] = {}
+    for step in trace.steps:
+        for access in step.accesses:
+            first.setdefault(access.lifetime, step.index)
+    found, before, every = [], _calls_before(trace), range(len(trace.steps))
+    for latent in latent_frees(trace):
+        free = trace.steps[latent.free]
+        old = trace.allocations[free.allocation]
+        for lifetime, taken in first.items():
+            new = trace.allocations[lifetime]
+            if (taken < free.index and trace.steps[taken].issuer != free.issuer
+                    and new.size <= old.size and lifetime != old.id
+                    and pool_of(trace, lifetime) == pool_of(trace, old.id)
+                    and not implied(before, every, taken, free.index, ())):
+                found.append((taken, free.index))
+    return found
 
 
 def reversible(trace: Trace, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

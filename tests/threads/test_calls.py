@@ -162,6 +162,41 @@ def test_a_wait_that_may_come_before_the_record_guards_no_reuse() -> None:
     assert redgreen.prove(taken(False)).green.scope == "recorded host order"
 
 
+def lent_to_a_stream(joined: bool) -> Callable[[], torch.Tensor]:
+    """A thread frees memory that its stream still reads; the other one allocates before that, by
+    luck or because it has joined."""
+
+    def program() -> torch.Tensor:
+        side, out = torch.cuda.Stream(), torch.zeros(N, device="cuda")
+        lent = [torch.ones(N, device="cuda")]
+        torch.cuda.synchronize()
+        made, go = torch.full((N,), 7.0, device="cuda") if joined else None, queue.Queue[None]()
+
+        def read() -> None:
+            go.get()
+            with torch.cuda.stream(side):
+                out.copy_(lent[0])
+            lent.clear()
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        go.put(None)
+        if not joined:
+            made = torch.full((N,), 7.0, device="cuda")
+        thread.join()
+        torch.cuda.synchronize()
+        assert made is not None
+        return out + made
+
+    return program
+
+
+def test_an_allocation_before_another_threads_unsafe_free() -> None:
+    assert redgreen.prove(lent_to_a_stream(True)).green.scope == "explored host orders"
+    proof = redgreen.prove(lent_to_a_stream(False))
+    assert (proof.green.verdict, proof.green.scope) == ("proved", "recorded host order")
+
+
 def freed_after_a_sync() -> torch.Tensor:
     """Who takes the block comes after who freed it, whoever that is."""
     side, out = torch.cuda.Stream(), torch.zeros(N, device="cuda")
