@@ -89,17 +89,17 @@ def _heads(trace: Trace) -> list[int]:
             for step in trace.steps]
 
 
-def lucky_places(trace: Trace) -> list[tuple[int, int]]:
-    """An allocation of one thread and a free of another: had the free come first, as it may, the
-    allocation could have taken the block while it was still used. No conflict shows that, and no
-    schedule can keep back an allocation."""
+def lucky_place(trace: Trace) -> bool:
+    """Is there an allocation of one thread and a free of another such that, had the free come
+    first, as it may, the allocation could have taken the block while it was still used? No
+    conflict shows that, and no schedule can keep back an allocation."""
     if len({step.issuer for step in trace.steps}) < 2:
-        return []
+        return False
     first: dict[int, int] = {}
     for step in trace.steps:
         for access in step.accesses:
             first.setdefault(access.lifetime, step.index)
-    found, before, every = [], _calls_before(trace), range(len(trace.steps))
+    before, every = _calls_before(trace), range(len(trace.steps))
     for latent in latent_frees(trace):
         free = trace.steps[latent.free]
         old = trace.allocations[free.allocation]
@@ -109,8 +109,8 @@ def lucky_places(trace: Trace) -> list[tuple[int, int]]:
                     and new.size <= old.size and lifetime != old.id
                     and pool_of(trace, lifetime) == pool_of(trace, old.id)
                     and not implied(before, every, taken, free.index, ())):
-                found.append((taken, free.index))
-    return found
+                return True
+    return False
 
 
 def reversible(trace: Trace, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from .classes import choices, order
 from .directed import spread
 from .explore import Abandoned
-from .hostorder import calls_of, lucky_places, reversible, unfixed
+from .hostorder import calls_of, lucky_place, reversible, unfixed
 from .judge import Base
 from .races import Analysis, Conflict
 from .schedule import Policy, Schedule
@@ -43,7 +43,7 @@ def explore_hosts(base: Base, show: Show) -> str:
         return ONE
     undecided = [(run.trace, base.analyses[key]) for key, run in runs
                  if unfixed(run.trace, base.analyses[key])]
-    lucky = any(lucky_places(run.trace) for _, run in runs)
+    lucky = any(lucky_place(run.trace) for _, run in runs)
     if not undecided:
         return RECORDED if lucky else EXPLORED
     if base.several or not base.search.complete or base.search.too_many_variants:

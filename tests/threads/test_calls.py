@@ -10,15 +10,9 @@ import torch
 
 import redgreen
 
+from .bodies import in_threads
+
 N = 4
-
-
-def in_threads(*bodies: Callable[[], object]) -> None:
-    threads = [threading.Thread(target=body) for body in bodies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def launched() -> torch.Tensor:

@@ -13,16 +13,10 @@ import torch
 
 import redgreen
 
+from .bodies import in_threads
+
 N = 8
 Program = Callable[[], object]
-
-
-def in_threads(*bodies: Callable[[], object]) -> None:
-    threads = [threading.Thread(target=body) for body in bodies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def upload(host: torch.Tensor, value: float) -> torch.cuda.Event:
